@@ -18,6 +18,7 @@ pub mod error;
 pub mod fs;
 pub mod iter;
 pub mod key;
+pub mod key_range;
 pub mod limits;
 pub mod metrics;
 pub mod random;
@@ -26,3 +27,4 @@ pub mod rate_limiter;
 pub mod sync;
 
 pub use error::{Error, ErrorKind, Result};
+pub use key_range::KeyRange;
