@@ -1,1 +1,1 @@
-//! Placeholder
+//! Breaks chosen calls of another file system.
