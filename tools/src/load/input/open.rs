@@ -122,7 +122,7 @@ impl OpenInput {
         if metadata.is_dir() {
             return Err(name.error("it is a directory; name the files in it"));
         }
-        let stored_bytes = metadata.is_file().then(|| metadata.len());
+        let stored_bytes = metadata.is_file().then_some(metadata.len());
         OpenInput::from_reader(name, Box::new(file), stored_bytes)
     }
 
