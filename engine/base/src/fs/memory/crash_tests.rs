@@ -309,9 +309,10 @@ fn replace_file_leaves_the_old_or_the_new_content() {
 #[test]
 fn after_a_failed_sync_a_later_sync_does_not_cover_the_lost_pages() {
     let fs = MemoryFs::new();
-    let file = create_durable(&fs, "/a", &[0; 8192]);
+    create_durable(&fs, "/a", &[0; 8192]);
+    let file = fs.open_file(p("/a"), OpenMode::ReadWrite).unwrap();
     file.write_at(&[1; 8192], 0).unwrap();
-    fs.forget_dirty(p("/a")).unwrap();
+    file.forget_dirty().unwrap();
     file.write_at(&[2; 10], 4096).unwrap();
     file.sync_data().unwrap();
     assert_eq!(fs.contents(p("/a")).unwrap()[..4096], [1; 4096], "reads still see what was written");

@@ -66,6 +66,14 @@ impl MemoryFile {
         MemoryFile { handle, writable }
     }
 
+    /// Leaves the file as a failed sync does on Linux: clean, but not durable.
+    pub(in crate::fs) fn forget_dirty(&self) -> Result<()> {
+        let mut state = self.handle.call(Operation::Sync)?;
+        let content = state.content_mut(self.handle.file);
+        content.map_err(|kind| self.handle.error(Operation::Sync, kind))?.forget_dirty();
+        Ok(())
+    }
+
     fn call_to_change(&self, operation: Operation) -> Result<MutexGuard<'_, State>> {
         let state = self.handle.call(operation)?;
         if self.writable {

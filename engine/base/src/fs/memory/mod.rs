@@ -220,19 +220,6 @@ impl MemoryFs {
         Ok(())
     }
 
-    /// Leaves a file as a failed sync does on Linux: nothing of what was not durable becomes durable, yet a later
-    /// sync covers only what is written again.
-    ///
-    /// # Errors
-    /// If there is no such file.
-    pub fn forget_dirty(&self, path: &Path) -> Result<()> {
-        let error = |kind| failed(Operation::Sync, path, kind);
-        let mut state = self.shared.state.lock();
-        let file = state.names.tree().find_file(path).map_err(error)?;
-        state.content_mut(file).map_err(error)?.forget_dirty();
-        Ok(())
-    }
-
     /// Bytes taken on the medium by files that have a name or are open, in whole pages.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {

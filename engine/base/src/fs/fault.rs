@@ -1,1 +1,0 @@
-//! Breaks chosen calls of another file system.
