@@ -1,0 +1,18 @@
+//! Typed rows with secondary indexes over an ordered store.
+
+mod convert;
+mod json;
+mod temporal;
+#[cfg(test)]
+mod testing;
+mod text;
+mod types;
+mod value;
+
+pub use json::Json;
+pub use rust_decimal::Decimal;
+pub use temporal::{Date, Time, Timestamp};
+pub use text::ParseFailure;
+pub use types::{DECIMAL_PRECISION_MAX, Type};
+pub use uuid::Uuid;
+pub use value::{Value, ValueRef};
