@@ -1,7 +1,11 @@
 //! Typed rows with secondary indexes over an ordered store.
 
 mod convert;
+mod evolution;
 mod json;
+mod schema;
+mod schema_builder;
+mod schema_codec;
 mod temporal;
 #[cfg(test)]
 mod testing;
@@ -11,6 +15,8 @@ mod value;
 
 pub use json::Json;
 pub use rust_decimal::Decimal;
+pub use schema::{Column, ColumnId, Index, IndexId, IndexSchema, KeyPart, Schema, SchemaBuilder};
+pub use schema_builder::NAME_BYTES_MAX;
 pub use temporal::{Date, Time, Timestamp};
 pub use text::ParseFailure;
 pub use types::{DECIMAL_PRECISION_MAX, Type};
