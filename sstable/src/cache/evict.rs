@@ -1,0 +1,133 @@
+//! The budget: reserving bytes, and choosing what to evict for them. S3-FIFO (Yang et al., SOSP 2023) over shards.
+//!
+//! 1. A new data block enters the *probation* queue; index and filter blocks, and blocks that were evicted a short while
+//!    ago, enter the *main* queue.
+//! 2. When room is needed and probation holds over a tenth of the bytes, its oldest block is looked at: used since it
+//!    came, it moves to main; else it is evicted and its hash remembered. So the blocks of a scan pass through a tenth
+//!    of the cache and never touch the rest.
+//! 3. Otherwise the oldest block of main is looked at: used, it goes to the end of the queue with one use less; else it
+//!    is evicted.
+//!
+//! The budget is one number for the whole cache, and a shard has no capacity of its own. The victim comes from the
+//! caller's shard or from one other, in rotation, whichever has the *older* oldest block (two random choices are nearly
+//! as good as the best of all: Mitzenmacher 2001). So the shards together behave like one queue, and their number does
+//! not change the hit ratio.
+//!
+//! *Invariant:* bytes are reserved before a block is visible and released after it is gone, so `used` never exceeds the
+//! capacity, but for the moment in which the capacity shrinks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Cache;
+use super::key::Charge;
+use super::segment::{Entry, Place};
+use super::shard::{QueueKind, Shard, Ticket, Topology};
+
+/// Probation's share of the used bytes, as a divisor: a tenth, as in the paper.
+const PROBATION_SHARE: usize = 10;
+
+/// Most blocks of the main queue that one eviction lets off because they were used; then the next one goes, used or not.
+const REPRIEVES_MAX: usize = 256;
+
+impl<V: Charge> Cache<V> {
+    /// Reserves `charge` bytes, evicting as needed; false if that much cannot be had.
+    pub(super) fn reserve(&self, topology: &Topology, home: usize, charge: usize) -> bool {
+        loop {
+            let capacity = self.capacity.load(Ordering::Acquire);
+            let with_charge = |used: usize| used.checked_add(charge).filter(|&sum| sum <= capacity);
+            if self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, with_charge).is_ok() {
+                return true;
+            }
+            if !self.evict_one(topology, home) {
+                return false;
+            }
+        }
+    }
+
+    /// Evicts until what is used fits the capacity.
+    pub(super) fn trim(&self, topology: &Topology) {
+        while self.used.load(Ordering::Acquire) > self.capacity.load(Ordering::Acquire) {
+            if !self.evict_one(topology, 0) {
+                return;
+            }
+        }
+    }
+
+    /// Evicts one block; false if there is none.
+    fn evict_one(&self, topology: &Topology, home: usize) -> bool {
+        let probation = self.probation_bytes.load(Ordering::Relaxed);
+        let order = if probation > self.used.load(Ordering::Relaxed) / PROBATION_SHARE {
+            [QueueKind::Probation, QueueKind::Main]
+        } else {
+            [QueueKind::Main, QueueKind::Probation]
+        };
+        let candidates = topology.shards.len() + 1;
+        let other = self.rotation.fetch_add(1, Ordering::Relaxed) % candidates;
+        for kind in order {
+            let (home, other) = (topology.nth(home), topology.nth(other));
+            let first = if other.oldest(kind) < home.oldest(kind) { other } else { home };
+            if self.evict_from(topology, first, kind) {
+                return true;
+            }
+            if (0..candidates).any(|number| self.evict_from(topology, topology.nth(number), kind)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Evicts one block from a queue of a shard; false if the queue runs empty first.
+    fn evict_from(&self, topology: &Topology, shard: &Shard, kind: QueueKind) -> bool {
+        let mut queues = shard.lock(&*self.clock);
+        let mut reprieves = 0;
+        let victim = loop {
+            let Some(ticket) = queues.queue(kind).pop_front() else { break None };
+            let mut table = self.segments.write(ticket.hash);
+            let Some(slot) = table.find_stamp(ticket.hash, Place::stamp_of(ticket.sequence)) else {
+                continue;
+            };
+            let entry = table.entry_mut(slot);
+            let uses = entry.uses();
+            if uses == 0 || (kind == QueueKind::Main && reprieves == REPRIEVES_MAX) {
+                break Some((ticket.hash, table.remove(slot)));
+            }
+            let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+            let place = Place { main: true, stamp: Place::stamp_of(sequence), ..entry.place() };
+            match kind {
+                QueueKind::Probation => {
+                    entry.set_place(place, 0);
+                    self.probation_bytes.fetch_sub(entry.charge as usize, Ordering::Relaxed);
+                }
+                QueueKind::Main => entry.set_place(place, uses - 1),
+            }
+            queues.queue(QueueKind::Main).push_back(Ticket { hash: ticket.hash, sequence });
+            reprieves += 1;
+        };
+        shard.publish(&queues);
+        drop(queues);
+        let Some((hash, entry)) = victim else { return false };
+        if kind == QueueKind::Probation {
+            topology.ghost.remember(hash);
+        }
+        self.counters.region(hash, entry.place().large).evictions.fetch_add(1, Ordering::Relaxed);
+        self.release(hash, entry);
+        true
+    }
+
+    /// Gives the bytes of an entry back that has left its segment. No lock may be held: dropping a block takes time.
+    pub(super) fn release(&self, hash: u64, entry: Entry<V>) {
+        let (place, charge) = (entry.place(), entry.charge);
+        let region = self.counters.region(hash, place.large);
+        region.entries.fetch_sub(1, Ordering::Relaxed);
+        region.bytes.fetch_sub(u64::from(charge), Ordering::Relaxed);
+        if !place.main {
+            self.probation_bytes.fetch_sub(charge as usize, Ordering::Relaxed);
+        }
+        if let Some(value) = entry.into_value() {
+            self.pinned.note(&value, u64::from(charge));
+            drop::<Arc<V>>(value);
+        }
+        self.used.fetch_sub(charge as usize, Ordering::AcqRel);
+    }
+}
