@@ -5,12 +5,14 @@
 //! Decisions here are pure functions of values and are tested as such. *Architecture invariants:* this crate knows
 //! nothing of the engine, starts no thread, reads no clock, and reaches files only through `base::fs`.
 
+pub mod iterate;
 pub mod key_ranges;
 mod summary;
 #[cfg(test)]
 mod testing;
 pub mod version;
 
+pub use iterate::{ConcatIterator, MergingIterator};
 pub use key_ranges::KeyRanges;
 pub use summary::{KeyspaceProperties, TableSummary};
 pub use version::{
