@@ -5,6 +5,7 @@
 //! Decisions here are pure functions of values and are tested as such. *Architecture invariants:* this crate knows
 //! nothing of the engine, starts no thread, reads no clock, and reaches files only through `base::fs`.
 
+pub mod drop_rules;
 pub mod iterate;
 pub mod key_ranges;
 mod summary;
