@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Action, Call, Failure, Shared, apply};
+use super::{Action, Call, Shared, apply};
 use crate::Result;
 use crate::fs::memory::MemoryFile;
 use crate::fs::operation::Operation;
@@ -93,9 +93,12 @@ impl File for FaultFile {
 
     fn sync_data(&self) -> Result<()> {
         let verdict = self.shared.begin(Operation::Sync, [self.path(); 2]);
-        if let (Some((Action::FailDroppingDirty, _)), Opened::InMemory(file)) = (&verdict, &self.file) {
-            file.forget_dirty()?;
-            return Err(Failure::Io.error(Operation::Sync, self.path()));
+        if let (Some((action, _)), Opened::InMemory(file)) = (&verdict, &self.file) {
+            match action {
+                Action::FailDroppingDirty => file.forget_dirty(false)?,
+                Action::FailEvictingDirty => file.forget_dirty(true)?,
+                _ => {}
+            }
         }
         apply(verdict, Operation::Sync, self.path(), || self.inner().sync_data())
     }

@@ -134,7 +134,9 @@ fn apply<T>(
         Some((Action::Fail(failure) | Action::ShortWrite { failure, .. }, _)) => {
             Err(failure.error(operation, path))
         }
-        Some((Action::FailDroppingDirty, _)) => Err(Failure::Io.error(operation, path)),
+        Some((Action::FailDroppingDirty | Action::FailEvictingDirty, _)) => {
+            Err(Failure::Io.error(operation, path))
+        }
         Some((Action::FailAfter(failure), _)) => {
             call()?;
             Err(failure.error(operation, path))
@@ -155,7 +157,7 @@ impl FaultFs {
     }
 
     /// Wraps a file system in memory, whose failed syncs may then lose what was not durable
-    /// ([`Action::FailDroppingDirty`]).
+    /// ([`Action::FailDroppingDirty`], [`Action::FailEvictingDirty`]).
     #[must_use]
     pub fn over_memory(memory: &MemoryFs) -> FaultFs {
         FaultFs::wrap(memory.shared(), Some(memory.clone()))

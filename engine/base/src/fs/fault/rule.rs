@@ -56,6 +56,9 @@ pub enum Action {
     /// durable, so that a later sync does not cover them. Needs [`FaultFs::over_memory`](super::FaultFs::over_memory);
     /// over another file system, and for other calls, it is `Fail(Failure::Io)`.
     FailDroppingDirty,
+    /// As [`Action::FailDroppingDirty`], and those pages leave the page cache at once, so that reads give the durable
+    /// bytes again: what Btrfs does, and any file system sooner or later.
+    FailEvictingDirty,
     /// Only the first `bytes` of a write are written, then it fails. A store into a mapping is cut without an error (a
     /// word is stored as a whole or not at all). Other calls fail and do nothing.
     ShortWrite {
@@ -100,6 +103,7 @@ impl fmt::Debug for Action {
             Action::Fail(failure) => write!(f, "Fail({failure:?})"),
             Action::FailAfter(failure) => write!(f, "FailAfter({failure:?})"),
             Action::FailDroppingDirty => write!(f, "FailDroppingDirty"),
+            Action::FailEvictingDirty => write!(f, "FailEvictingDirty"),
             Action::ShortWrite { bytes, failure } => write!(f, "ShortWrite({bytes} bytes, {failure:?})"),
             Action::ShortRead { bytes } => write!(f, "ShortRead({bytes} bytes)"),
             Action::FlipBit { bit } => write!(f, "FlipBit({bit})"),

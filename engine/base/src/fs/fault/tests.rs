@@ -195,6 +195,10 @@ fn a_failed_sync_can_lose_what_a_later_sync_then_does_not_cover() {
     file.write_at(&[0; 4096], 0).unwrap();
     file.sync_data().unwrap();
     assert!(lost(Action::FailDroppingDirty));
+    file.write_at(&[0; 4096], 0).unwrap();
+    file.sync_data().unwrap();
+    assert!(lost(Action::FailEvictingDirty));
+    assert_eq!(memory.contents(p("/a")).unwrap(), [0; 4096]);
 }
 
 #[test]
@@ -246,5 +250,25 @@ fn a_process_can_be_killed_in_the_midst_of_a_write() {
             if operation == Operation::Write { [1, 1, 1, 1, 2, 2, 0, 0] } else { [1, 1, 0, 0, 0, 0, 0, 0] };
         assert_eq!(machine.contents(p("/a")).unwrap(), expected);
         assert_eq!(kills.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn a_crash_taken_in_the_midst_of_a_write_does_not_disturb_it() {
+    for operation in [Operation::Write, Operation::MappedStore] {
+        let memory = MemoryFs::new();
+        let fs = FaultFs::over_memory(&memory);
+        let file = create(&fs, "/a", &[0; 8]);
+        let mapping = fs.map(p("/a"), 8).unwrap().unwrap();
+        let half = Arc::new(Mutex::new(Vec::new()));
+        let (machine, seen) = (memory.clone(), Arc::clone(&half));
+        let callback: Callback = Arc::new(move |_| *seen.lock() = machine.contents(p("/a")).unwrap());
+        fs.add(Rule::new(Action::CallAfter { bytes: 1, callback }).on(&[operation]));
+        match operation {
+            Operation::Write => file.write_at(&[1, 2, 3], 4).unwrap(),
+            _ => mapping.write(4, &[1, 2, 3]),
+        }
+        assert_eq!(*half.lock(), [0, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(memory.contents(p("/a")).unwrap(), [0, 0, 0, 0, 1, 2, 3, 0]);
     }
 }

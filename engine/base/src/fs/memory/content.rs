@@ -6,7 +6,7 @@
 //! the same history. Sizes have a history of their own.
 //!
 //! A failed sync may leave pages *clean but not durable* (what Linux does): they keep their history, but a later sync
-//! passes them by unless they are written again.
+//! passes them by unless they are written again. Once such a page is evicted, reads find the durable version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -174,9 +174,17 @@ impl Content {
         self.unsynced_len.take_if(|history| history.dirty);
     }
 
-    /// A failed sync: nothing becomes durable, yet everything counts as clean.
-    pub(super) fn forget_dirty(&mut self) {
-        self.unsynced_pages.values_mut().for_each(|history| history.dirty = false);
+    /// A failed sync: nothing becomes durable, yet everything counts as clean. If the pages are evicted at once, reads
+    /// give the durable bytes again (within the size that the file has now).
+    pub(super) fn forget_dirty(&mut self, evict: bool) {
+        for (&index, history) in &mut self.unsynced_pages {
+            if history.dirty && evict {
+                let lost = self.pages.get(index).cloned();
+                self.pages.set(index, history.versions.first().cloned().flatten());
+                history.push(lost, &mut self.random);
+            }
+            history.dirty = false;
+        }
         if let Some(history) = &mut self.unsynced_len {
             history.dirty = false;
         }

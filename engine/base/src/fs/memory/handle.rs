@@ -67,10 +67,11 @@ impl MemoryFile {
     }
 
     /// Leaves the file as a failed sync does on Linux: clean, but not durable.
-    pub(in crate::fs) fn forget_dirty(&self) -> Result<()> {
+    /// If the pages are evicted at once, reads give the durable bytes again.
+    pub(in crate::fs) fn forget_dirty(&self, evict: bool) -> Result<()> {
         let mut state = self.handle.call(Operation::Sync)?;
         let content = state.content_mut(self.handle.file);
-        content.map_err(|kind| self.handle.error(Operation::Sync, kind))?.forget_dirty();
+        content.map_err(|kind| self.handle.error(Operation::Sync, kind))?.forget_dirty(evict);
         Ok(())
     }
 

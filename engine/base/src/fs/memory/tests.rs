@@ -69,6 +69,19 @@ fn a_mapping_of_a_file_that_was_cut_faults() {
 }
 
 #[test]
+#[should_panic(expected = "SIGBUS")]
+fn a_store_into_a_hole_on_a_full_disk_faults() {
+    let fs = MemoryFs::new();
+    let file = fs.open(p("/a"), OpenMode::CreateNew).unwrap();
+    file.set_len(8192).unwrap();
+    file.write_at(&[1; 4096], 0).unwrap();
+    let mapping = fs.map(p("/a"), 8192).unwrap().unwrap();
+    fs.set_capacity(Some(4096));
+    mapping.write(0, b"filled");
+    mapping.write(5000, b"hole");
+}
+
+#[test]
 fn a_lock_has_one_holder_and_says_who() {
     let fs = MemoryFs::new();
     let held = fs.process().lock(p("/LOCK")).unwrap();
