@@ -1,0 +1,121 @@
+//! Making what was recovered durable where it belongs.
+//!
+//! After a crash of the process the newest records may be in the ring only, or in pages that were never synced (or
+//! whose sync failed, after which a second sync would prove nothing). Before their end is accepted, they are written,
+//! again or for the first time, to their addresses in segments of their own incarnation, and synced. Doing it twice,
+//! or half, changes nothing.
+
+use std::sync::Arc;
+
+use alluvium_base::Result;
+use alluvium_base::fs::{File, Fs, OpenMode};
+
+use super::walk::Walk;
+use super::{Found, RecoveryOptions};
+use crate::files::{SegmentMaker, WRITE_BYTES_MAX};
+use crate::format::{PAGE_BYTES, RECORD_HEADER_BYTES, stream_identity};
+
+/// Settles the run of `walk`, which ends at `end`. Returns the address behind its last segment.
+pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Walk, end: u64) -> Result<u64> {
+    let Some(from) = walk.unsettled_from() else { return Ok(0) };
+    let incarnation = walk.run.incarnation;
+    let source = &mut walk.run.source;
+    let segment_bytes = match &source.ring {
+        Some(ring) => ring.header.segment_bytes,
+        None => 0,
+    };
+    let maker = SegmentMaker {
+        fs: Arc::clone(fs),
+        directory: options.directory.clone(),
+        database_id: options.database_id,
+        incarnation,
+        segment_bytes,
+    };
+    let targets = source
+        .parts
+        .iter()
+        .filter(|part| part.end > from)
+        .map(|part| Ok((part.base, part.end, fs.open(&part.path, OpenMode::ReadWrite)?)))
+        .collect::<Result<Vec<_>>>()?;
+    let mut writer = Writer { maker, targets, start: from, bytes: Vec::new() };
+    let identity = stream_identity(options.database_id, incarnation);
+    let mut at = from;
+    while at < end {
+        let header = match source.record_at(at)? {
+            Found::Record(header) => header,
+            // Only salvage gets past damage.
+            _ => match source.next_found(at + 1, end)? {
+                Some((next, _)) => {
+                    at = next;
+                    continue;
+                }
+                None => break,
+            },
+        };
+        writer.put(at, &header.encode(identity, at))?;
+        writer.put(at + RECORD_HEADER_BYTES as u64, source.payload())?;
+        at += header.record_bytes();
+    }
+    writer.finish()
+}
+
+/// Collects bytes that follow each other into larger writes.
+struct Writer {
+    maker: SegmentMaker,
+    /// Base, end and file of the segments written to, ascending.
+    targets: Vec<(u64, u64, Arc<dyn File>)>,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn put(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
+        let next = self.start + self.bytes.len() as u64;
+        let is_padding = address >= next && address - next < 8;
+        if !is_padding || self.bytes.len() >= WRITE_BYTES_MAX {
+            self.flush()?;
+            self.start = address;
+        } else {
+            self.bytes.resize((address - self.start) as usize, 0);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let (mut address, mut rest) = (self.start, bytes.as_slice());
+        while !rest.is_empty() {
+            let (base, end, file) = self.target(address)?;
+            let here = usize::try_from(end - address).unwrap_or(usize::MAX).min(rest.len());
+            let (now, later) = rest.split_at(here);
+            file.write_at(now, PAGE_BYTES + (address - base))?;
+            (address, rest) = (end, later);
+        }
+        Ok(())
+    }
+
+    /// The segment that holds `address`, made if the process died before it could make it.
+    fn target(&mut self, address: u64) -> Result<(u64, u64, Arc<dyn File>)> {
+        loop {
+            if let Some(target) = self.targets.iter().find(|target| (target.0..target.1).contains(&address)) {
+                return Ok(target.clone());
+            }
+            let base = self.targets.last().map_or(address, |target| target.1);
+            if base > address || self.maker.segment_bytes == 0 {
+                let detail = format!("there is no segment for log address {address}");
+                return Err(alluvium_base::Error::invalid(detail));
+            }
+            let made = self.maker.make(base, None)?;
+            self.targets.push((made.base, made.end(), made.file));
+        }
+    }
+
+    fn finish(mut self) -> Result<u64> {
+        self.flush()?;
+        for (_, _, file) in &self.targets {
+            file.sync_data()?;
+        }
+        Ok(self.targets.last().map_or(0, |target| target.1))
+    }
+}
