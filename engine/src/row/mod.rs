@@ -1,20 +1,28 @@
 //! Typed rows with secondary indexes over an ordered store.
 
 mod as_value;
+mod batch;
 mod catalog;
+mod commit;
+mod continuation;
 mod convert;
 mod encoder;
 mod evolution;
+mod index_check;
 mod index_codec;
 mod json;
 mod key_codec;
 mod latches;
 mod map_store;
+mod plan;
+mod record;
 mod row_codec;
+mod scan;
 mod schema;
 mod schema_builder;
 mod schema_codec;
 mod store;
+mod table;
 mod temporal;
 #[cfg(test)]
 mod testing;
@@ -25,15 +33,22 @@ mod value;
 mod view;
 
 pub use as_value::{AsValue, ColumnType, KeyValues};
+pub use batch::{Batch, UpdateOutcome};
 pub use catalog::{TableDefinition, alter_table, create_table, drop_table, find_table, list_tables};
+pub use continuation::Continuation;
 pub use encoder::RowEncoder;
+pub use index_check::{IndexCheck, IndexProblem, IndexReport};
 pub use json::Json;
 pub use latches::{LatchClass, LatchGuard, Latches};
 pub use map_store::{MapBatch, MapIter, MapSnapshot, MapStore, MapValue};
+pub use plan::Explanation;
+pub use record::{Binding, DynamicRow, Row, TypedRow, check_same_schema};
 pub use rust_decimal::Decimal;
+pub use scan::{Scan, ScanBuilder};
 pub use schema::{Column, ColumnId, Index, IndexId, IndexSchema, KeyPart, Schema, SchemaBuilder};
 pub use schema_builder::NAME_BYTES_MAX;
 pub use store::{CatalogChange, Store, StoreBatch, StoreIter};
+pub use table::{RowRef, Table};
 pub use temporal::{Date, Time, Timestamp};
 pub use text::ParseFailure;
 pub use types::{DECIMAL_PRECISION_MAX, Type};

@@ -338,19 +338,24 @@ impl fmt::Display for Schema {
         }
         writeln!(f, "  primary key ({})", self.show_parts(&self.primary_key))?;
         for index in &self.indexes {
-            let unique = if index.unique { "unique " } else { "" };
-            write!(f, "  {unique}index {} ({})", index.name, self.show_parts(&index.parts))?;
-            if !index.include.is_empty() {
-                let names: Vec<String> = index.include.iter().map(|&id| self.column_name(id)).collect();
-                write!(f, " include ({})", names.join(", "))?;
-            }
-            writeln!(f)?;
+            writeln!(f, "  {}", self.show_index(index))?;
         }
         Ok(())
     }
 }
 
 impl Schema {
+    /// An index as text: `unique index i (a, b desc) include (c)`.
+    pub(super) fn show_index(&self, index: &IndexSchema) -> String {
+        let unique = if index.unique { "unique " } else { "" };
+        let mut text = format!("{unique}index {} ({})", index.name, self.show_parts(&index.parts));
+        if !index.include.is_empty() {
+            let names: Vec<String> = index.include.iter().map(|&id| self.column_name(id)).collect();
+            text.push_str(&format!(" include ({})", names.join(", ")));
+        }
+        text
+    }
+
     /// Key parts as text: `tenant, placed desc, note:16`.
     pub(super) fn show_parts(&self, parts: &[KeyPart]) -> String {
         let show = |part: &KeyPart| {
