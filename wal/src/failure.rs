@@ -70,12 +70,8 @@ impl Log {
         if flow.failure.is_none() {
             return Ok(());
         }
-        if let Some(next) = flow.next.clone() {
-            // It would lie in the way: the new segment's addresses overlap it.
-            let spare = self.demote(&mut flow, &next)?;
-            flow.next = None;
-            flow.spares.push(spare);
-        }
+        flow.next = None;
+        self.remove_unused(&mut flow)?;
         let base = self.drained.load(Ordering::Acquire);
         let made = self.make_segment(&mut flow, base)?;
         let failed = std::mem::replace(&mut flow.active, made);

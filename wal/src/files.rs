@@ -105,6 +105,8 @@ pub(crate) struct SegmentMaker {
     pub(crate) directory: PathBuf,
     pub(crate) database_id: u128,
     pub(crate) incarnation: u64,
+    /// Address of the incarnation's first segment.
+    pub(crate) incarnation_start: u64,
     pub(crate) segment_bytes: u64,
 }
 
@@ -134,9 +136,14 @@ impl SegmentMaker {
     }
 
     fn header_page(&self, base: u64) -> [u8; LOG_PAGE_BYTES] {
-        let (database_id, incarnation, segment_bytes) =
-            (self.database_id, self.incarnation, self.segment_bytes);
-        SegmentHeader { database_id, incarnation, base, segment_bytes }.encode()
+        let header = SegmentHeader {
+            database_id: self.database_id,
+            incarnation: self.incarnation,
+            incarnation_start: self.incarnation_start,
+            base,
+            segment_bytes: self.segment_bytes,
+        };
+        header.encode()
     }
 
     /// Writes the file as a whole, so that later writes change neither its size nor where its blocks are.

@@ -154,6 +154,8 @@ pub(crate) enum HeaderProblem {
 pub(crate) struct SegmentHeader {
     pub(crate) database_id: u128,
     pub(crate) incarnation: u64,
+    /// Where the incarnation began: below it, addresses are another one's or nobody's.
+    pub(crate) incarnation_start: u64,
     /// Address of the first byte behind the header page.
     pub(crate) base: u64,
     /// Number of addresses that the segment holds.
@@ -161,7 +163,7 @@ pub(crate) struct SegmentHeader {
 }
 
 /// Bytes of a segment header that its checksum covers.
-const SEGMENT_FIELDS_BYTES: usize = 56;
+const SEGMENT_FIELDS_BYTES: usize = 64;
 
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; LOG_PAGE_BYTES] {
@@ -171,6 +173,7 @@ impl SegmentHeader {
         fields.extend_from_slice(&0u32.to_le_bytes());
         fields.extend_from_slice(&self.database_id.to_le_bytes());
         fields.extend_from_slice(&self.incarnation.to_le_bytes());
+        fields.extend_from_slice(&self.incarnation_start.to_le_bytes());
         fields.extend_from_slice(&self.base.to_le_bytes());
         fields.extend_from_slice(&self.segment_bytes.to_le_bytes());
         seal_page(fields)
@@ -183,6 +186,7 @@ impl SegmentHeader {
             Some(SegmentHeader {
                 database_id: reader.u128()?,
                 incarnation: reader.u64()?,
+                incarnation_start: reader.u64()?,
                 base: reader.u64()?,
                 segment_bytes: reader.u64()?,
             })
@@ -351,7 +355,13 @@ mod tests {
 
     #[test]
     fn segment_header_names_what_is_wrong() {
-        let header = SegmentHeader { database_id: 5, incarnation: 2, base: 8192, segment_bytes: 65536 };
+        let header = SegmentHeader {
+            database_id: 5,
+            incarnation: 2,
+            incarnation_start: 4096,
+            base: 8192,
+            segment_bytes: 65536,
+        };
         let page = header.encode();
         assert_eq!(SegmentHeader::decode(&page, Some(5)), Ok(header));
         assert_eq!(SegmentHeader::decode(&page, Some(6)), Err(HeaderProblem::Foreign));

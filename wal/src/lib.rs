@@ -23,6 +23,7 @@
 //! The format is drawn in `design/formats/log.md`; why it is so stands in `design/decisions/`.
 
 mod drain;
+mod dump;
 mod failure;
 mod files;
 mod format;
@@ -33,6 +34,7 @@ mod ring;
 mod statistics;
 mod supply;
 
+pub use dump::{DumpItem, RecordInfo, RingInfo, SegmentInfo, SegmentState, dump};
 pub use failure::LogFailure;
 pub use format::RecordKind;
 pub use log::{Appended, Log, LogOptions};

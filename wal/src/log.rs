@@ -179,6 +179,7 @@ impl Log {
             directory: options.directory.clone(),
             database_id: options.database_id,
             incarnation: options.incarnation,
+            incarnation_start: options.start_address,
             segment_bytes: options.segment_bytes,
         };
         let (older, mut spares) = crate::supply::take_stock(&maker, &listing, &options)?;

@@ -166,16 +166,21 @@ impl Log {
         })
     }
 
-    /// Gives up a segment that was made but not used, with the flow unlocked meanwhile: it becomes a spare, under a name
-    /// that is durable.
-    pub(crate) fn demote(&self, flow: &mut MutexGuard<'_, Flow>, segment: &Segment) -> Result<PathBuf> {
+    /// Removes the segments that were made behind the active one, with the flow unlocked meanwhile: those that are known,
+    /// and those that a failed call made nevertheless. A segment at an address in between could not stand before them.
+    pub(crate) fn remove_unused(&self, flow: &mut MutexGuard<'_, Flow>) -> Result<()> {
+        let active = flow.active.base;
         flow.preparing = true;
         MutexGuard::unlocked(flow, || {
             let _turn = PreparationTurn { log: self };
-            let spare = spare_path(&self.options.directory, segment.base);
-            self.maker.fs.rename(segment.file.path(), &spare)?;
-            self.maker.fs.sync_directory(&self.options.directory)?;
-            Ok(spare)
+            let fs = self.maker.fs.as_ref();
+            let listing = Listing::read(fs, &self.options.directory)?;
+            let mut unused = listing.segments.iter().filter(|(base, _)| *base > active).peekable();
+            if unused.peek().is_none() {
+                return Ok(());
+            }
+            unused.try_for_each(|(_, path)| fs.remove_file(path))?;
+            fs.sync_directory(&self.options.directory)
         })
     }
 
@@ -204,14 +209,17 @@ impl Log {
         let mut spares = Vec::new();
         let mut released_all = || -> Result<()> {
             while let Some(retired) = left.as_slice().first() {
-                if retired.reusable && spares.len() < spares_wanted {
-                    let spare = spare_path(&self.options.directory, retired.base);
-                    self.maker.fs.rename(&retired.path, &spare)?;
-                    spares.push(spare);
+                let spare = spare_path(&self.options.directory, retired.base);
+                let result = if retired.reusable && spares.len() < spares_wanted {
+                    self.maker.fs.rename(&retired.path, &spare).map(|()| spares.push(spare))
                 } else {
-                    self.maker.fs.remove_file(&retired.path)?;
-                }
-                left.next();
+                    self.maker.fs.remove_file(&retired.path)
+                };
+                match result {
+                    // A call that failed before may have done its work all the same.
+                    Err(error) if !error.is_missing_file() => return Err(error),
+                    _ => left.next(),
+                };
             }
             self.maker.fs.sync_directory(&self.options.directory)
         };

@@ -11,7 +11,7 @@
 //!    missing. Otherwise it is the end, or a **torn tail** if records follow that do not count: they are dropped and
 //!    reported.
 //! 4. *Settle* (`settle`): write what may exist only in memory (the ring, pages that were never synced) into the
-//!    segments of its own incarnation, and sync. After that the report's end may go into the manifest as accepted.
+//!    segments of its own incarnation, and sync them and their names. After that the report's end may go into the manifest as accepted.
 //!
 //! A gap of the address space between two incarnations is no damage: the earlier one ends at its accepted end, the
 //! later one begins at a fresh segment. Within one incarnation there are no gaps; where a failed segment was abandoned,
@@ -32,6 +32,7 @@ use alluvium_base::{Error, Result};
 
 use crate::format::page_ceil;
 
+pub(crate) use plan::{SegmentFile, read_segments};
 pub(crate) use ring_image::{RingImage, RingState};
 pub(crate) use source::{Found, Part, Source};
 
@@ -179,6 +180,10 @@ pub fn recover(
         if settled {
             reach = reach.max(settle::settle(fs, options, &mut walk, report.end)?);
         }
+    }
+    if !options.read_only {
+        // A segment that was just made when the process died is seen, but its name may not be durable yet.
+        fs.sync_directory(&options.directory)?;
     }
     report.next_start_address = page_ceil(reach.max(report.end));
     Ok(report)

@@ -52,6 +52,8 @@ pub(crate) fn read_segments(
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) incarnation: u64,
+    /// Where the incarnation began.
+    pub(crate) incarnation_start: u64,
     pub(crate) source: Source,
     /// First record to read.
     pub(crate) start: u64,
@@ -145,7 +147,8 @@ impl Planner<'_> {
         let mut bases = segments.iter().map(|segment| segment.base).skip(1).collect::<Vec<_>>().into_iter();
         for segment in segments {
             let next_base = bases.next();
-            let passed = segment.header.is_ok() && segment.end <= start;
+            // The last one is kept in any case: what follows it may still be in the ring.
+            let passed = segment.header.is_ok() && segment.end <= start && next_base.is_some();
             if passed || next_base.is_some_and(|next| next <= start) {
                 continue;
             }
@@ -166,8 +169,8 @@ impl Planner<'_> {
     }
 
     fn add_segment(&mut self, runs: &mut Vec<Run>, segment: SegmentFile, incarnation: u64) -> Result<()> {
-        let SegmentFile { base, path, file, end, .. } = segment;
-        let first = runs.is_empty();
+        let SegmentFile { base, path, file, end, header } = segment;
+        let start = header.map_or(base, |header| header.incarnation_start);
         match runs.last_mut() {
             Some(run) if run.incarnation == incarnation => {
                 let before = run.source.parts.last().map_or(base, |part| part.end);
@@ -183,14 +186,15 @@ impl Planner<'_> {
                 return self.damaged(Error::corrupt(path, 0, detail));
             }
             _ => {
-                let run = self.new_run(incarnation, base);
-                runs.push(run);
+                let needed = start.max(self.options.replay_start);
+                if base > needed {
+                    let missing = segment_path(&self.options.directory, needed);
+                    let detail =
+                        format!("the log of incarnation {incarnation} is missing up to address {base}");
+                    self.damaged(Error::corrupt(missing, 0, detail))?;
+                }
+                runs.push(self.new_run(incarnation, start, base));
             }
-        }
-        if first && base > self.options.replay_start {
-            // Whatever holds the replay start is released only when the replay start has left it.
-            let missing = segment_path(&self.options.directory, self.options.replay_start);
-            self.damaged(Error::corrupt(missing, 0, format!("the log is missing up to address {base}")))?;
         }
         if let Some(run) = runs.last_mut() {
             run.source.parts.push(Part { base, end, path, file });
@@ -198,11 +202,12 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn new_run(&self, incarnation: u64, base: u64) -> Run {
+    fn new_run(&self, incarnation: u64, incarnation_start: u64, base: u64) -> Run {
         let identity = stream_identity(self.options.database_id, incarnation);
         let last = incarnation == self.options.last_incarnation;
         Run {
             incarnation,
+            incarnation_start,
             source: Source::new(identity, self.options.directory.clone(), Vec::new(), None),
             start: base.max(self.options.replay_start),
             known: if last { self.options.durable_address } else { 0 },
@@ -222,7 +227,7 @@ impl Planner<'_> {
             }
             let missing = segment_path(&self.options.directory, ring.drained);
             self.damaged(Error::corrupt(missing, 0, "the segment that the ring drains into is missing"))?;
-            runs.push(self.new_run(incarnation, ring.drained));
+            runs.push(self.new_run(incarnation, ring.drained, ring.drained));
         }
         let Some(run) = runs.iter_mut().find(|run| run.incarnation == incarnation) else { return Ok(false) };
         if run.limit.is_none() {

@@ -28,7 +28,7 @@ pub(crate) enum RingState {
     /// No file: it could not be mapped, or there never was a log.
     Absent,
     /// From before the machine was started; of no use.
-    OtherBoot,
+    OtherBoot(RingHeader),
     /// From this boot.
     Usable(Arc<RingImage>),
 }
@@ -50,7 +50,7 @@ impl RingState {
         let header =
             RingHeader::decode(&page, database_id).map_err(|problem| header_error(&path, &problem))?;
         if header.boot_id != fs.boot_id() {
-            return Ok(RingState::OtherBoot);
+            return Ok(RingState::OtherBoot(header));
         }
         let len = file.len()?;
         if len < PAGE_BYTES || len - PAGE_BYTES < header.ring_bytes {

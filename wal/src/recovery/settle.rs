@@ -19,8 +19,7 @@ use crate::format::{PAGE_BYTES, RECORD_HEADER_BYTES, stream_identity};
 pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Walk, end: u64) -> Result<u64> {
     let Some(from) = walk.unsettled_from() else { return Ok(0) };
     let incarnation = walk.run.incarnation;
-    let source = &mut walk.run.source;
-    let segment_bytes = match &source.ring {
+    let segment_bytes = match &walk.run.source.ring {
         Some(ring) => ring.header.segment_bytes,
         None => 0,
     };
@@ -29,15 +28,16 @@ pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Wal
         directory: options.directory.clone(),
         database_id: options.database_id,
         incarnation,
+        incarnation_start: walk.run.incarnation_start,
         segment_bytes,
     };
+    let source = &mut walk.run.source;
     let targets = source
         .parts
         .iter()
-        .filter(|part| part.end > from)
         .map(|part| Ok((part.base, part.end, fs.open(&part.path, OpenMode::ReadWrite)?)))
         .collect::<Result<Vec<_>>>()?;
-    let mut writer = Writer { maker, targets, start: from, bytes: Vec::new() };
+    let mut writer = Writer { maker, targets, first: from, start: from, bytes: Vec::new() };
     let identity = stream_identity(options.database_id, incarnation);
     let mut at = from;
     while at < end {
@@ -62,8 +62,11 @@ pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Wal
 /// Collects bytes that follow each other into larger writes.
 struct Writer {
     maker: SegmentMaker,
-    /// Base, end and file of the segments written to, ascending.
+    /// Base, end and file of the run's segments, ascending.
     targets: Vec<(u64, u64, Arc<dyn File>)>,
+    /// Nothing is written below.
+    first: u64,
+    /// Address of the bytes collected so far.
     start: u64,
     bytes: Vec<u8>,
 }
@@ -101,7 +104,7 @@ impl Writer {
             if let Some(target) = self.targets.iter().find(|target| (target.0..target.1).contains(&address)) {
                 return Ok(target.clone());
             }
-            let base = self.targets.last().map_or(address, |target| target.1);
+            let base = self.targets.last().map_or(u64::MAX, |target| target.1);
             if base > address || self.maker.segment_bytes == 0 {
                 let detail = format!("there is no segment for log address {address}");
                 return Err(alluvium_base::Error::invalid(detail));
@@ -113,7 +116,7 @@ impl Writer {
 
     fn finish(mut self) -> Result<u64> {
         self.flush()?;
-        for (_, _, file) in &self.targets {
+        for (_, _, file) in self.targets.iter().filter(|(_, end, _)| *end > self.first) {
             file.sync_data()?;
         }
         Ok(self.targets.last().map_or(0, |target| target.1))

@@ -1,5 +1,13 @@
 //! The log through its public interface. One file per kind of scenario.
-#![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic like tests"
+)]
 
 mod basic;
+mod crash;
+mod engine;
+mod failure;
 mod support;

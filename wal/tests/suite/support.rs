@@ -67,3 +67,9 @@ pub(crate) fn payload(seqno: u64, len: usize) -> Vec<u8> {
     Random::new(seqno).fill(&mut bytes);
     bytes
 }
+
+/// The seeds of a test: `short` of them, or as many as `ALLUVIUM_SEEDS` says (the long form).
+pub(crate) fn seeds(short: u64) -> std::ops::Range<u64> {
+    let long = std::env::var("ALLUVIUM_SEEDS").ok().and_then(|text| text.parse().ok());
+    0..long.unwrap_or(short)
+}
