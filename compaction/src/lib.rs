@@ -8,6 +8,7 @@
 pub mod drop_rules;
 pub mod iterate;
 pub mod key_ranges;
+pub mod picker;
 mod summary;
 #[cfg(test)]
 mod testing;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use crate::summary::{KeyspaceProperties, TableSummary};
-use crate::version::FileMeta;
+use crate::version::{FileMeta, Version, VersionEdit};
 
 /// A file of 1,000 bytes and 10 entries over `[start, end)`.
 pub(crate) fn file(id: u64, start: &[u8], end: &[u8]) -> Arc<FileMeta> {
@@ -36,6 +36,27 @@ pub(crate) fn l0_file(id: u64, order: Seqno, start: &[u8], end: &[u8]) -> Arc<Fi
         order,
         created_micros: 0,
     })
+}
+
+/// A tree of files given as (level, "first-end", bytes), with ids 1, 2, … in this order. In level 0 a later file is
+/// newer.
+pub(crate) fn tree<'a>(files: impl IntoIterator<Item = (u8, &'a str, u64)>) -> Version {
+    tree_with(files.into_iter().map(|(level, range, bytes)| (level, range, bytes, |_: &mut FileMeta| {})))
+}
+
+/// Like [`tree`], with a change to each file.
+pub(crate) fn tree_with<'a, F: Fn(&mut FileMeta)>(
+    files: impl IntoIterator<Item = (u8, &'a str, u64, F)>,
+) -> Version {
+    let mut edit = VersionEdit::default();
+    for (id, (level, range, bytes, change)) in (1u64..).zip(files) {
+        let (start, end) = range.split_once('-').unwrap();
+        let mut file = FileMeta::clone(&l0_file(id, id, start.as_bytes(), end.as_bytes()));
+        file.summary.bytes = bytes;
+        change(&mut file);
+        edit.add(level, Arc::new(file));
+    }
+    Version::new().apply(&edit).unwrap()
 }
 
 prop_compose! {

@@ -17,23 +17,40 @@ use super::{FileMeta, Run};
 ///
 /// # Errors
 /// `InvalidArgument` if two files overlap and have the same order, so that nobody can tell which is newer.
-pub(super) fn stack(mut files: Vec<Arc<FileMeta>>, previous: &[Arc<Run>]) -> Result<Arc<[Arc<Run>]>> {
+pub(super) fn stack(files: Vec<Arc<FileMeta>>, previous: &[Arc<Run>]) -> Result<Arc<[Arc<Run>]>> {
+    let run = |(at, files): (usize, Vec<Arc<FileMeta>>)| match previous.get(at) {
+        Some(same) if same.files() == files => Ok(same.clone()),
+        _ => Run::new(files).map(Arc::new).map_err(|overlap| Error::invalid(format!("level 0: {overlap}"))),
+    };
+    let sublevels = place(files).map_err(|(older, newer)| {
+        Error::invalid(format!(
+            "level 0: files {} and {} overlap and have the same order {}",
+            older.id, newer.id, newer.order
+        ))
+    })?;
+    sublevels.into_iter().enumerate().map(run).collect()
+}
+
+/// Number of sublevels that `files` alone would make: how many of them a lookup may have to visit.
+pub(crate) fn stack_height(files: Vec<Arc<FileMeta>>) -> usize {
+    let most = files.len();
+    place(files).map_or(most, |sublevels| sublevels.len())
+}
+
+/// Puts each file into the lowest sublevel above every older one that it overlaps; sublevels come out in key order.
+/// The error is two files that overlap and have the same order.
+#[expect(clippy::type_complexity, reason = "used twice, just above")]
+fn place(mut files: Vec<Arc<FileMeta>>) -> Result<Vec<Vec<Arc<FileMeta>>>, (Arc<FileMeta>, Arc<FileMeta>)> {
     files.sort_unstable_by(|a, b| (a.order, &a.range().start).cmp(&(b.order, &b.range().start)));
-    // Each sublevel is in key order while it grows.
     let mut sublevels: Vec<Vec<Arc<FileMeta>>> = Vec::new();
     for file in files {
         let mut at = sublevels.len();
         while let Some(below) = at.checked_sub(1).and_then(|below| sublevels.get(below)) {
-            if let Some(older) = overlapping(below, &file) {
-                if older.order == file.order {
-                    return Err(Error::invalid(format!(
-                        "level 0: files {} and {} overlap and have the same order {}",
-                        older.id, file.id, file.order
-                    )));
-                }
-                break;
+            match overlapping(below, &file) {
+                Some(older) if older.order == file.order => return Err((older.clone(), file)),
+                Some(_) => break,
+                None => at -= 1,
             }
-            at -= 1;
         }
         match sublevels.get_mut(at) {
             Some(sublevel) => {
@@ -43,11 +60,7 @@ pub(super) fn stack(mut files: Vec<Arc<FileMeta>>, previous: &[Arc<Run>]) -> Res
             None => sublevels.push(vec![file]),
         }
     }
-    let run = |(at, files): (usize, Vec<Arc<FileMeta>>)| match previous.get(at) {
-        Some(same) if same.files() == files => Ok(same.clone()),
-        _ => Run::new(files).map(Arc::new).map_err(|overlap| Error::invalid(format!("level 0: {overlap}"))),
-    };
-    sublevels.into_iter().enumerate().map(run).collect()
+    Ok(sublevels)
 }
 
 /// A file of `sublevel` (in key order, disjoint) that overlaps `file`.
