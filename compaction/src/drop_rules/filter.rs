@@ -1,7 +1,7 @@
 //! One pass over the entries of a job, key by key, newest version first.
 //!
 //! Per key: [`start_key`](EntryFilter::start_key), then [`offer`](EntryFilter::offer) for every version, then
-//! [`finish_key`](EntryFilter::finish_key). Tombstones may be held back; what [`released`](EntryFilter::released)
+//! [`finish_key`](EntryFilter::finish_key). Tombstones may be held back; what [`release_one`](EntryFilter::release_one)
 //! hands out is to be written before whatever comes next: before the version that `offer` just kept, or at the end of
 //! the key.
 
@@ -244,9 +244,9 @@ impl EntryFilter {
         }
     }
 
-    /// Tombstones of the current key that must be written now, newest first.
-    pub fn released(&mut self) -> impl Iterator<Item = Trailer> + '_ {
-        self.held.drain(..)
+    /// The next tombstone of the current key that must be written now; newest first.
+    pub fn release_one(&mut self) -> Option<Trailer> {
+        (!self.held.is_empty()).then(|| self.held.remove(0))
     }
 
     fn drop_for(&mut self, reason: DropReason) -> Verdict {

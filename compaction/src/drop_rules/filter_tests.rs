@@ -71,12 +71,13 @@ fn run(versions: &[Stored], tombstones: &[Seqno], snapshots: &[Seqno], at_bottom
     filter.start_key(&key());
     for version in versions {
         if let Verdict::Keep(trailer) = filter.offer(version.seqno, version.kind) {
-            filter.released().for_each(|held| write(&mut out, held, values(held.seqno())));
+            std::iter::from_fn(|| filter.release_one())
+                .for_each(|held| write(&mut out, held, values(held.seqno())));
             write(&mut out, trailer, version.value);
         }
     }
     filter.finish_key();
-    filter.released().for_each(|held| write(&mut out, held, values(held.seqno())));
+    std::iter::from_fn(|| filter.release_one()).for_each(|held| write(&mut out, held, values(held.seqno())));
     assert_eq!(
         versions.len() as u64,
         out.len() as u64 + filter.counts().total(),
@@ -279,7 +280,7 @@ fn below_is_asked_key_by_key() {
             kept.push((*user_key, trailer.seqno()));
         }
         filter.finish_key();
-        assert_eq!(filter.released().count(), 0);
+        assert_eq!(filter.release_one(), None);
     }
     assert_eq!(kept, [(*b"d", 9), (*b"e", 9)]);
 }

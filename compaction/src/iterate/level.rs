@@ -10,6 +10,7 @@ use std::sync::Arc;
 use alluvium_base::iter::InternalIterator;
 use alluvium_base::key::Trailer;
 use alluvium_base::{Error, KeyRange, Result};
+use alluvium_sstable::{ReadPurpose, Table, TableIterator};
 
 use crate::version::{FileMeta, Run};
 
@@ -22,6 +23,53 @@ pub trait OpenFile: Send {
     /// # Errors
     /// Those of opening a table; they fail the iterator.
     fn open(&self, file: &Arc<FileMeta>) -> Result<Self::Iter>;
+}
+
+/// Opens tables by what the manifest says of them; the engine keeps open ones for reuse.
+pub trait TableOpener: Send + Sync {
+    /// The table in `file`.
+    ///
+    /// # Errors
+    /// Those of [`Table::open`], and of opening the file.
+    fn open(&self, file: &Arc<FileMeta>) -> Result<Arc<Table>>;
+}
+
+/// Opens tables for a [`LevelIterator`].
+#[derive(Clone)]
+pub struct OpenTable {
+    opener: Arc<dyn TableOpener>,
+    purpose: ReadPurpose,
+}
+
+impl OpenFile for OpenTable {
+    type Iter = TableIterator;
+
+    fn open(&self, file: &Arc<FileMeta>) -> Result<TableIterator> {
+        let table =
+            self.opener.open(file).map_err(|error| error.context(format!("opening {}", file.file_name())))?;
+        Ok(table.iter(self.purpose))
+    }
+}
+
+/// Iterates over the tables of a level or a sublevel.
+pub type LevelIterator = ConcatIterator<OpenTable>;
+
+impl LevelIterator {
+    /// An iterator over the tables of `run` that may hold keys of `range` (all if `None`), opened by `opener` when
+    /// they are reached. It may still show keys outside of the range.
+    #[must_use]
+    pub fn over_tables(
+        run: Arc<Run>,
+        range: Option<&KeyRange>,
+        opener: Arc<dyn TableOpener>,
+        purpose: ReadPurpose,
+    ) -> LevelIterator {
+        let open = OpenTable { opener, purpose };
+        match range {
+            Some(range) => ConcatIterator::within(run, range, open),
+            None => ConcatIterator::new(run, open),
+        }
+    }
 }
 
 /// Iterates over the files of a run, opening each when it is reached.

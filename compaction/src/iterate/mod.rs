@@ -6,5 +6,5 @@ mod level;
 mod loser_tree;
 mod merging;
 
-pub use level::{ConcatIterator, OpenFile};
+pub use level::{ConcatIterator, LevelIterator, OpenFile, OpenTable, TableOpener};
 pub use merging::MergingIterator;

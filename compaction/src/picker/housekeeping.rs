@@ -73,18 +73,19 @@ impl Tree<'_> {
         bytes > 0 && bytes as f64 >= self.inputs.shape.garbage_share * file.bytes() as f64
     }
 
-    /// True if the file has at least `share` of tombstones, and all of them can be dropped: nothing lies below, and every
-    /// snapshot is newer. Range tombstones always count, since they cost every reader of the file.
+    /// True if at least `share` of the file are tombstones and old versions, and all of them can be dropped: nothing
+    /// lies below, and every snapshot is newer. Range tombstones always count, since they cost every reader of the file.
     pub(super) fn is_garbage(&self, level: u8, file: &FileMeta, share: f64) -> bool {
         let summary = &file.summary;
+        let dead = summary.tombstones.saturating_add(file.old_versions);
         let enough =
-            summary.range_tombstones > 0 || summary.tombstones as f64 >= share * summary.entries as f64;
+            summary.range_tombstones > 0 || (dead > 0 && dead as f64 >= share * summary.entries as f64);
         let no_snapshot = self.inputs.oldest_snapshot.is_none_or(|oldest| summary.seqno_max <= oldest);
         let nothing_below = || {
             (level + 1..=BOTTOM_LEVEL)
                 .all(|deeper| self.version.level(deeper).overlapping(file.range()).is_empty())
         };
-        file.has_tombstones() && enough && no_snapshot && nothing_below()
+        enough && no_snapshot && nothing_below()
     }
 
     /// A plan that writes `file` anew into its own level (from 1).

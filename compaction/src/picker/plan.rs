@@ -33,7 +33,7 @@ pub enum PickReason {
     LevelSize,
     /// A file consists of tombstones to a large part.
     Tombstones,
-    /// A file at the bottom holds tombstones that hide nothing.
+    /// A file at the bottom holds tombstones that hide nothing, or versions that nobody reads.
     Garbage,
     /// A file holds data of dropped keyspaces.
     DroppedKeyspace,

@@ -8,7 +8,7 @@ use alluvium_base::key::{KeyspaceId, Seqno};
 use alluvium_base::limits::SEQNO_MAX;
 
 use super::fields::{self, FieldError};
-use crate::summary::{KeyspaceProperties, TableSummary};
+use alluvium_sstable::{KeyspaceProperties, TableSummary};
 
 /// A table file as the manifest records it: its number, what its writer found out, and its place in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct FileMeta {
     /// Why not the file's own `seqno_max`: a compaction within level 0 may drop the entry that carried it, and the
     /// output would then sink below files that it must stay above.
     pub order: Seqno,
+    /// Point entries that are not the newest of their key in the file: kept for a snapshot, garbage once it is gone.
+    pub old_versions: u64,
     /// When the file was written, in microseconds since 1970 by the wall clock; for people and for age triggers.
     pub created_micros: i64,
 }
@@ -76,6 +78,7 @@ impl FileMeta {
             summary.tombstones,
             summary.range_tombstones,
             self.order,
+            self.old_versions,
             zigzag(self.created_micros),
             summary.keyspaces.len() as u64,
         ] {
@@ -116,7 +119,7 @@ fn read(reader: &mut Reader<'_>) -> Option<FileMeta> {
     let range = KeyRange::new(reader.bytes()?, reader.bytes()?);
     let (seqno_min, seqno_max) = (reader.varint()?, reader.varint()?);
     let (entries, tombstones, range_tombstones) = (reader.varint()?, reader.varint()?, reader.varint()?);
-    let order = reader.varint()?;
+    let (order, old_versions) = (reader.varint()?, reader.varint()?);
     let created_micros = unzigzag(reader.varint()?);
     // Every keyspace takes at least five bytes; nothing is allocated before its bytes have been seen.
     let keyspaces = (0..reader.length(reader.remaining() / 5)?)
@@ -142,7 +145,7 @@ fn read(reader: &mut Reader<'_>) -> Option<FileMeta> {
         range_tombstones,
         keyspaces,
     };
-    Some(FileMeta { id, summary, order, created_micros })
+    Some(FileMeta { id, summary, order, old_versions, created_micros })
 }
 
 /// Signed to unsigned so that small magnitudes make short varints.

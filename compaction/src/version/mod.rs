@@ -30,7 +30,7 @@ use alluvium_base::{Error, KeyRange, Result};
 pub use edit::{AcceptedEnd, CatalogChange, VersionEdit};
 pub use file_meta::{FileMeta, file_name};
 pub use run::{Overlap, Run};
-pub(crate) use stack::stack_height;
+pub(crate) use stack::{stack, stack_height};
 pub use state::ManifestState;
 
 /// The deepest level.

@@ -17,7 +17,7 @@ use super::{FileMeta, Run};
 ///
 /// # Errors
 /// `InvalidArgument` if two files overlap and have the same order, so that nobody can tell which is newer.
-pub(super) fn stack(files: Vec<Arc<FileMeta>>, previous: &[Arc<Run>]) -> Result<Arc<[Arc<Run>]>> {
+pub(crate) fn stack(files: Vec<Arc<FileMeta>>, previous: &[Arc<Run>]) -> Result<Arc<[Arc<Run>]>> {
     let run = |(at, files): (usize, Vec<Arc<FileMeta>>)| match previous.get(at) {
         Some(same) if same.files() == files => Ok(same.clone()),
         _ => Run::new(files).map(Arc::new).map_err(|overlap| Error::invalid(format!("level 0: {overlap}"))),
