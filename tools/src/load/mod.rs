@@ -8,7 +8,9 @@
 //!
 //! Nothing in the database changes before the last step, so stopping at any moment needs no cleaning up.
 
+pub mod cli;
 pub mod error;
 pub mod input;
 pub mod place;
+pub mod sniff;
 pub mod sort;

@@ -1,0 +1,4 @@
+//! The command line of `alluvium-load`.
+
+pub mod size;
+pub mod spec;

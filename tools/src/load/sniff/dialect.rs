@@ -1,0 +1,185 @@
+//! Delimiter and header of an input.
+
+use crate::load::error::{LoadError, Result};
+use crate::load::input::blocks::SampleBlocks;
+use crate::load::input::open::InputName;
+use crate::load::input::rows::{Batch, RowReader};
+use crate::load::sniff::shape::{Shapes, shapes};
+
+/// How the fields of an input are separated, as far as the user says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Separated by commas (or, as found in the first rows, by `;` or `|`).
+    Csv,
+    /// Separated by tabs.
+    Tsv,
+}
+
+/// Whether the first row holds the names of the columns, as far as the user says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Header {
+    /// Look at the first row: it is a header if nothing in it looks like a value.
+    #[default]
+    Auto,
+    /// It does.
+    Yes,
+    /// It does not; columns are called c1, c2, …
+    No,
+}
+
+/// What was found out about an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// Between fields.
+    pub delimiter: u8,
+    /// True if the first row holds the names.
+    pub has_header: bool,
+    /// Names of the columns.
+    pub columns: Vec<String>,
+}
+
+impl Dialect {
+    /// The delimiter, for people.
+    #[must_use]
+    pub fn delimiter_name(&self) -> &'static str {
+        match self.delimiter {
+            b'\t' => "tab",
+            b';' => "semicolon",
+            b'|' => "bar",
+            _ => "comma",
+        }
+    }
+}
+
+/// Rows that are looked at to find the delimiter.
+const ROWS: usize = 50;
+
+/// Finds delimiter and header from the first bytes of an input.
+///
+/// # Errors
+/// `Usage` if there is no row to get the columns from; `Input` if the bytes are not text in rows.
+pub fn sniff(name: &InputName, head: &[u8], format: Option<Format>, header: Header) -> Result<Dialect> {
+    let tabs = format == Some(Format::Tsv)
+        || (format.is_none() && matches!(name.extension().as_deref(), Some("tsv" | "tab")));
+    let candidates: &[u8] = match format {
+        _ if tabs => b"\t",
+        Some(Format::Csv) => b",;|",
+        _ => b",\t;|",
+    };
+    let mut best: Option<(usize, u8, Vec<Vec<String>>)> = None;
+    for &delimiter in candidates {
+        let rows = first_rows(name, head, delimiter, ROWS)?;
+        let score = score(&rows);
+        // Of equals the first wins: the candidates stand in the order of how common they are.
+        if best.as_ref().is_none_or(|(best, ..)| score > *best) {
+            best = Some((score, delimiter, rows));
+        }
+    }
+    let Some((_, delimiter, rows)) = best else { return Err(empty(name)) };
+    let Some((first, rest)) = rows.split_first() else { return Err(empty(name)) };
+    let has_header = match header {
+        Header::Yes => true,
+        Header::No => false,
+        Header::Auto => looks_like_header(first, rest),
+    };
+    let named = |(at, text): (usize, &String)| match text.trim() {
+        "" => format!("c{}", at + 1),
+        name if has_header => name.to_owned(),
+        _ => format!("c{}", at + 1),
+    };
+    Ok(Dialect { delimiter, has_header, columns: first.iter().enumerate().map(named).collect() })
+}
+
+fn empty(name: &InputName) -> LoadError {
+    LoadError::Usage(format!("{name} is empty: there is no row to learn the columns from"))
+}
+
+/// Up to `count` rows from the start of `head`. The last row may be cut off by the end of the sample: it is left out
+/// if it is not the only one.
+fn first_rows(name: &InputName, head: &[u8], delimiter: u8, count: usize) -> Result<Vec<Vec<String>>> {
+    let mut reader = RowReader::new(name.clone(), SampleBlocks::new(head.to_vec()), delimiter)?;
+    let mut batch = Batch::default();
+    while batch.len() <= count {
+        match reader.read_row(&mut batch) {
+            Ok(true) => {}
+            Ok(false) => break,
+            // An open quote at the end of the sample: the quote may close behind it.
+            Err(_) if !batch.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let mut rows: Vec<Vec<String>> = batch.rows().map(|row| row.fields().map(text).collect()).collect();
+    if rows.len() > 1 {
+        rows.pop();
+    }
+    Ok(rows)
+}
+
+/// How well a delimiter fits: the more fields the better, if at least four rows in five have as many as the first.
+fn score(rows: &[Vec<String>]) -> usize {
+    let Some(first) = rows.first() else { return 0 };
+    let alike = rows.iter().filter(|row| row.len() == first.len()).count();
+    if first.len() > 1 && alike * 5 >= rows.len() * 4 { first.len() } else { 0 }
+}
+
+/// A header has a name for at least one column, no name twice, and nothing that looks like a value.
+fn looks_like_header(first: &[String], rest: &[Vec<String>]) -> bool {
+    let names: Vec<&str> = first.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
+    let no_value = names.iter().all(|name| shapes(name) == Shapes::NONE);
+    let mut unique = names.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    // A row that comes again is data.
+    let again = rest.iter().any(|row| row == first);
+    !names.is_empty() && no_value && unique.len() == names.len() && !again
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sniffed(name: &str, head: &str) -> Dialect {
+        sniff(&InputName::new(name), head.as_bytes(), None, Header::Auto).unwrap()
+    }
+
+    #[test]
+    fn the_delimiter_is_the_one_that_cuts_all_rows_alike() {
+        assert_eq!(sniffed("x", "a;b,c;d\n1;2,5;3\n4;5;6\n").delimiter, b';');
+        assert_eq!(sniffed("x", "a\tb, c\n1\t2\n").delimiter, b'\t');
+        assert_eq!(sniffed("x", "a|b|c\n1|2|3\n").delimiter, b'|');
+        assert_eq!(sniffed("x", &format!("a;b\n{}bad\n1;2\n", "1;2\n".repeat(9))).delimiter, b';');
+        assert_eq!(sniffed("x.csv", "a,b\n1,2\n").delimiter, b',');
+        assert_eq!(sniffed("x.tsv", "a,b\n1,2\n").delimiter, b'\t');
+        assert_eq!(sniffed("x.csv", "only\n1\n2\n").columns, ["only"]);
+    }
+
+    #[test]
+    fn a_first_row_of_names_is_a_header() {
+        let found = sniffed("x.csv", "id, name,\n1,ann,x\n2,bob,y\n");
+        assert!(found.has_header);
+        assert_eq!(found.columns, ["id", "name", "c3"]);
+    }
+
+    #[test]
+    fn a_first_row_with_a_value_is_data() {
+        for head in ["1,ann\n2,bob\n", "ann,2013-01-01\nbob,2013-01-02\n", "x,x\ny,z\n", "ann,bob\ncat,dog\nann,bob\n-,-\n"] {
+            let found = sniffed("x.csv", head);
+            assert!(!found.has_header, "{head:?}");
+            assert_eq!(found.columns, ["c1", "c2"], "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_cut_off_by_the_end_of_the_sample_does_not_count() {
+        assert_eq!(sniffed("x", "a,b,c\n1,2,3\n4,5").columns.len(), 3);
+        assert_eq!(sniffed("x", "a,b,c\n1,2,3\n4,\"5").columns.len(), 3);
+    }
+
+    #[test]
+    fn an_empty_input_is_told() {
+        let error = sniff(&InputName::new("x.csv"), b"\n\n", None, Header::Auto).unwrap_err();
+        assert_eq!(error.to_string(), "x.csv is empty: there is no row to learn the columns from");
+    }
+}
