@@ -11,6 +11,8 @@
 pub mod cli;
 pub mod error;
 pub mod input;
+pub mod null_strings;
 pub mod place;
+pub mod plan;
 pub mod sniff;
 pub mod sort;

@@ -159,6 +159,12 @@ impl<S: BlockSource> RowReader<S> {
         Ok(reader)
     }
 
+    /// Offset of the next byte in the unpacked input.
+    #[must_use]
+    pub fn byte(&self) -> u64 {
+        self.byte
+    }
+
     /// Appends rows to `batch` until it is full; false if the input ended before it got any.
     ///
     /// # Errors

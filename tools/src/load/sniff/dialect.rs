@@ -95,8 +95,8 @@ fn empty(name: &InputName) -> LoadError {
     LoadError::Usage(format!("{name} is empty: there is no row to learn the columns from"))
 }
 
-/// Up to `count` rows from the start of `head`. The last row may be cut off by the end of the sample: it is left out
-/// if it is not the only one.
+/// Up to `count` rows from the start of `head`. A last row without a line end may be cut off by the end of the sample:
+/// it is left out if it is not the only one.
 fn first_rows(name: &InputName, head: &[u8], delimiter: u8, count: usize) -> Result<Vec<Vec<String>>> {
     let mut reader = RowReader::new(name.clone(), SampleBlocks::new(head.to_vec()), delimiter)?;
     let mut batch = Batch::default();
@@ -111,7 +111,8 @@ fn first_rows(name: &InputName, head: &[u8], delimiter: u8, count: usize) -> Res
     }
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     let mut rows: Vec<Vec<String>> = batch.rows().map(|row| row.fields().map(text).collect()).collect();
-    if rows.len() > 1 {
+    let cut_off = rows.len() <= count && !head.ends_with(b"\n");
+    if rows.len() > 1 && cut_off {
         rows.pop();
     }
     Ok(rows)

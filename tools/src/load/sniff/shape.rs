@@ -107,11 +107,7 @@ pub fn shapes(text: &str) -> Shapes {
 
 fn number(text: &str) -> Shapes {
     let Some(number) = plain_number(text) else {
-        let scientific = text.contains(['e', 'E']) && !text.contains(['n', 'N']) && text.parse::<f64>().is_ok();
-        let open = text.bytes().filter(|&byte| byte == b'.').count() == 1 && text.parse::<f64>().is_ok();
-        let bare = !text.trim_start_matches('-').starts_with('0') || text.contains('.');
-        let infinite = matches!(text, "-inf" | "-Inf" | "-INF");
-        return if (scientific || open) && bare || infinite { Shapes::F64 } else { Shapes::NONE };
+        return if is_float_notation(text) { Shapes::F64 } else { Shapes::NONE };
     };
     let digits = number.whole_digits + number.fraction_digits;
     let mut found = Shapes::NONE;
@@ -131,6 +127,21 @@ fn number(text: &str) -> Shapes {
         found = found | Shapes::U64;
     }
     found
+}
+
+/// True for what only floats look like: `1e5`, `.5`, `5.`, `-inf`.
+fn is_float_notation(text: &str) -> bool {
+    if matches!(text, "-inf" | "-Inf" | "-INF") {
+        return true;
+    }
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let digits = mantissa.strip_prefix('-').unwrap_or(mantissa);
+    let without_point = digits.strip_suffix('.').or_else(|| digits.strip_prefix('.').filter(|rest| !rest.contains('.')));
+    let is_number = match without_point {
+        Some(digits) => !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()),
+        None => plain_number(mantissa).is_some(),
+    };
+    is_number && exponent.parse::<i32>().is_ok()
 }
 
 /// True if a float keeps all digits of a plain number but trailing zeros.
