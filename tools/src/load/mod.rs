@@ -9,10 +9,17 @@
 //! Nothing in the database changes before the last step, so stopping at any moment needs no cleaning up.
 
 pub mod cli;
+pub mod convert;
+pub mod encode;
 pub mod error;
 pub mod input;
+pub mod job;
 pub mod null_strings;
+pub mod parallel;
 pub mod place;
 pub mod plan;
+pub mod progress;
+pub mod rejects;
 pub mod sniff;
 pub mod sort;
+pub mod target;

@@ -43,6 +43,10 @@ mod tests {
         assert!(none.is_null(b"", Type::I64) && !none.is_null(b"", Type::Text));
         assert!(!none.is_null(b"NA", Type::Text));
         let both = NullStrings::new(&["NA".to_owned(), String::new()]);
-        assert!(both.is_null(b"", Type::Text) && both.is_null(b"NA", Type::Text) && both.is_null(b"NA", Type::I64));
+        assert!(
+            both.is_null(b"", Type::Text)
+                && both.is_null(b"NA", Type::Text)
+                && both.is_null(b"NA", Type::I64)
+        );
     }
 }

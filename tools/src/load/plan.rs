@@ -8,6 +8,7 @@
 //! with the sampled bytes put back in front.
 
 use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 
 use alluvium::row::{Index, Schema, Type};
 use alluvium_base::checksum;
@@ -64,7 +65,7 @@ pub struct PlannedInput {
     /// Delimiter and header.
     pub dialect: Dialect,
     /// The input itself, if it cannot be opened again.
-    kept: Option<OpenInput>,
+    kept: Mutex<Option<OpenInput>>,
 }
 
 impl PlannedInput {
@@ -72,8 +73,9 @@ impl PlannedInput {
     ///
     /// # Errors
     /// `Input` if it cannot be opened.
-    pub fn open(&mut self) -> Result<OpenInput> {
-        self.kept.take().map_or_else(|| OpenInput::open(&self.name), Ok)
+    pub fn open(&self) -> Result<OpenInput> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.map_or_else(|| OpenInput::open(&self.name), Ok)
     }
 }
 
@@ -98,7 +100,10 @@ pub struct PlannedColumn {
 /// `Usage` if the command line does not fit the inputs; `Input` if one cannot be read.
 pub fn make(args: &Args) -> Result<Plan> {
     if args.inputs.len() > INPUTS_MAX {
-        return Err(LoadError::Usage(format!("{} inputs; at most {INPUTS_MAX} fit one load", args.inputs.len())));
+        return Err(LoadError::Usage(format!(
+            "{} inputs; at most {INPUTS_MAX} fit one load",
+            args.inputs.len()
+        )));
     }
     let nulls = NullStrings::new(&args.null);
     let mut sampler = Sampler::new(&nulls, args.primary_key.is_none() && !args.row_id);
@@ -164,7 +169,8 @@ impl<'a> Sampler<'a> {
         for _ in 0..SAMPLE_ROWS {
             batch.clear(0, 0);
             // A row that is cut off by the end of the sample says nothing; one that is broken is for the load to tell.
-            if !reader.read_row(&mut batch).unwrap_or(false) || (!whole && reader.byte() == head.len() as u64) {
+            if !reader.read_row(&mut batch).unwrap_or(false) || (!whole && reader.byte() == head.len() as u64)
+            {
                 break;
             }
             self.row_bytes += reader.byte() - start;
@@ -232,7 +238,7 @@ fn look_at(
         sampler.add(name, &head, whole, &dialect)?;
     }
     let (packing, stored_bytes) = (input.packing, input.stored_bytes);
-    let kept = stored_bytes.is_none().then(|| input.with_head(head));
+    let kept = Mutex::new(stored_bytes.is_none().then(|| input.with_head(head)));
     Ok(PlannedInput { name: name.clone(), packing, stored_bytes, dialect, kept })
 }
 
@@ -245,7 +251,11 @@ fn check_same_columns(first: &PlannedInput, name: &InputName, dialect: &Dialect)
         return differs(format!("it has {} columns, not {}", found.len(), expected.len()));
     }
     if first.dialect.has_header != dialect.has_header {
-        let (with, without) = if dialect.has_header { ("it has", "the other has not") } else { ("it lacks", "the other has one") };
+        let (with, without) = if dialect.has_header {
+            ("it has", "the other has not")
+        } else {
+            ("it lacks", "the other has one")
+        };
         return differs(format!("{with} a row of names, {without}; say --header yes or --header no"));
     }
     match expected.iter().zip(found).position(|(expected, found)| expected != found) {
@@ -307,9 +317,14 @@ fn check_key(args: &Args, columns: &[PlannedColumn], input: &InputName, sampler:
     }
     let candidates = sampler.key_candidates(columns);
     let advice = match candidates.as_slice() {
-        [] => "No single column differs in every sampled row; several together may: --primary-key COL,COL,…".to_owned(),
+        [] => "No single column differs in every sampled row; several together may: --primary-key COL,COL,…"
+            .to_owned(),
         names => {
-            format!("In the first {} rows, each of these differs in every row: {}", sampler.rows, names.join(", "))
+            format!(
+                "In the first {} rows, each of these differs in every row: {}",
+                sampler.rows,
+                names.join(", ")
+            )
         }
     };
     Err(LoadError::Usage(format!(
@@ -337,8 +352,9 @@ fn build_schema(args: &Args, table: &str, columns: &[PlannedColumn]) -> Result<S
 
 fn index_of(spec: &IndexSpec, unique: bool) -> Index {
     let start = Index::on(&spec.name).include(&spec.include);
-    let index = spec.parts.iter().fold(start, |index, part| {
-        index.part(&part.column, part.descending, part.prefix.map(u32::from))
-    });
+    let index = spec
+        .parts
+        .iter()
+        .fold(start, |index, part| index.part(&part.column, part.descending, part.prefix.map(u32::from)));
     if unique { index.unique() } else { index }
 }

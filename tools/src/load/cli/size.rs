@@ -13,14 +13,17 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let unclear = || format!("{text:?} is not a size; write for example 512MiB or 2GiB (KiB, MiB, GiB, TiB, or bytes)");
+        let unclear = || {
+            format!("{text:?} is not a size; write for example 512MiB or 2GiB (KiB, MiB, GiB, TiB, or bytes)")
+        };
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let number: u64 = text[..digits].parse().map_err(|_| unclear())?;
         let unit = text[digits..].trim_start();
         if unit.is_empty() || unit == "B" {
             return Ok(Size(number));
         }
-        let (_, shift) = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(unclear)?;
+        let (_, shift) =
+            UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(unclear)?;
         number.checked_mul(1 << shift).map(Size).ok_or_else(unclear)
     }
 }
@@ -72,7 +75,8 @@ impl FromStr for ErrorLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ErrorLimit, String> {
-        let unclear = || format!("{text:?} is not a limit; write a number of rows (100) or a share of them (0.5%)");
+        let unclear =
+            || format!("{text:?} is not a limit; write a number of rows (100) or a share of them (0.5%)");
         match text.strip_suffix('%') {
             Some(number) => {
                 let percent: f64 = number.trim_end().parse().map_err(|_| unclear())?;

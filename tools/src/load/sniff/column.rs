@@ -98,7 +98,11 @@ impl ColumnSample {
     #[must_use]
     pub fn guess(&self) -> Guess {
         if self.values == 0 {
-            let note = if self.nulls > 0 { "no value in the sample: taken for text" } else { "no row in the sample" };
+            let note = if self.nulls > 0 {
+                "no value in the sample: taken for text"
+            } else {
+                "no row in the sample"
+            };
             return Guess { ty: Type::Text, note: Some(note.to_owned()) };
         }
         let ty = self.type_for(self.fits);
@@ -112,7 +116,11 @@ impl ColumnSample {
         }
         let words = self.missing_words.iter().zip(MISSING_WORDS).filter(|(count, _)| **count > 0);
         let words: Vec<String> = words.map(|(_, word)| format!("--null {}", shell_word(word))).collect();
-        let note = format!("text only because of {missing} of {} values; {otherwise} with {}", self.values, words.join(" "));
+        let note = format!(
+            "text only because of {missing} of {} values; {otherwise} with {}",
+            self.values,
+            words.join(" ")
+        );
         Guess { ty, note: Some(note) }
     }
 
@@ -142,7 +150,8 @@ impl ColumnSample {
             return None;
         }
         let common = self.whole_digits_max + least <= DECIMAL_PRECISION_COMMON;
-        let precision = if common { DECIMAL_PRECISION_COMMON as u8 } else { alluvium::row::DECIMAL_PRECISION_MAX };
+        let precision =
+            if common { DECIMAL_PRECISION_COMMON as u8 } else { alluvium::row::DECIMAL_PRECISION_MAX };
         let ty = Type::Decimal { precision, scale: least as u8 };
         ty.is_valid().then_some(ty)
     }

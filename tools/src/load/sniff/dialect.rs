@@ -165,7 +165,12 @@ mod tests {
 
     #[test]
     fn a_first_row_with_a_value_is_data() {
-        for head in ["1,ann\n2,bob\n", "ann,2013-01-01\nbob,2013-01-02\n", "x,x\ny,z\n", "ann,bob\ncat,dog\nann,bob\n-,-\n"] {
+        for head in [
+            "1,ann\n2,bob\n",
+            "ann,2013-01-01\nbob,2013-01-02\n",
+            "x,x\ny,z\n",
+            "ann,bob\ncat,dog\nann,bob\n-,-\n",
+        ] {
             let found = sniffed("x.csv", head);
             assert!(!found.has_header, "{head:?}");
             assert_eq!(found.columns, ["c1", "c2"], "{head:?}");

@@ -136,7 +136,8 @@ fn is_float_notation(text: &str) -> bool {
     }
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let digits = mantissa.strip_prefix('-').unwrap_or(mantissa);
-    let without_point = digits.strip_suffix('.').or_else(|| digits.strip_prefix('.').filter(|rest| !rest.contains('.')));
+    let without_point =
+        digits.strip_suffix('.').or_else(|| digits.strip_prefix('.').filter(|rest| !rest.contains('.')));
     let is_number = match without_point {
         Some(digits) => !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()),
         None => plain_number(mantissa).is_some(),
@@ -167,9 +168,10 @@ fn moment(text: &str) -> Shapes {
 fn uuid(text: &str) -> Shapes {
     const HYPHENS: [usize; 4] = [8, 13, 18, 23];
     let is_uuid = text.len() == 36
-        && text.bytes().enumerate().all(|(at, byte)| {
-            if HYPHENS.contains(&at) { byte == b'-' } else { byte.is_ascii_hexdigit() }
-        });
+        && text
+            .bytes()
+            .enumerate()
+            .all(|(at, byte)| if HYPHENS.contains(&at) { byte == b'-' } else { byte.is_ascii_hexdigit() });
     if is_uuid { Shapes::UUID } else { Shapes::NONE }
 }
 

@@ -1,7 +1,6 @@
 //! Where sealed runs gather, and what is spilled when there are too many.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use alluvium_base::Result;
@@ -9,7 +8,7 @@ use alluvium_base::Result;
 use crate::load::sort::budget::Budget;
 use crate::load::sort::buffer::MemoryRun;
 use crate::load::sort::merge::{Merge, Run};
-use crate::load::sort::spill::SpillFile;
+use crate::load::sort::spill::{DiskRun, SpillFile};
 
 /// The runs of all targets while rows are being read. Shared by the workers.
 #[derive(Debug)]
@@ -19,7 +18,6 @@ pub struct RunStore {
     state: Mutex<State>,
     /// Signalled when a spill ends.
     spilled: Condvar,
-    spilled_bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -60,14 +58,7 @@ impl RunStore {
                 failed: false,
             }),
             spilled: Condvar::new(),
-            spilled_bytes: AtomicU64::new(0),
         }
-    }
-
-    /// Bytes written to temporary files so far.
-    #[must_use]
-    pub fn spilled_bytes(&self) -> u64 {
-        self.spilled_bytes.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -75,13 +66,14 @@ impl RunStore {
     }
 
     /// Adds a sealed run. If memory runs are then over their share, merges those of the largest target to disk, or
-    /// waits for other workers that are doing so.
+    /// waits for other workers that are doing so. Returns the number of bytes that it wrote to disk.
     ///
     /// # Errors
     /// Those of writing temporary files.
-    pub fn add(&self, target: usize, run: MemoryRun, spiller: &mut Spiller) -> Result<()> {
+    pub fn add(&self, target: usize, run: MemoryRun, spiller: &mut Spiller) -> Result<u64> {
+        let mut spilled_bytes = 0;
         if run.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let mut state = self.lock();
         let bytes = run.used_bytes();
@@ -92,12 +84,12 @@ impl RunStore {
         while state.memory_bytes > self.budget.runs_bytes && !state.failed {
             let largest = (0..state.targets.len()).max_by_key(|&target| state.targets[target].memory_bytes);
             match largest.filter(|&target| state.targets[target].memory_bytes > 0) {
-                Some(largest) => state = self.spill_target(state, largest, spiller)?,
+                Some(largest) => state = self.spill_target(state, largest, spiller, &mut spilled_bytes)?,
                 None if state.spilling == 0 => break,
                 None => state = self.spilled.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
-        Ok(())
+        Ok(spilled_bytes)
     }
 
     fn spill_target<'a>(
@@ -105,6 +97,7 @@ impl RunStore {
         mut state: MutexGuard<'a, State>,
         target: usize,
         spiller: &mut Spiller,
+        spilled_bytes: &mut u64,
     ) -> Result<MutexGuard<'a, State>> {
         let runs = &mut state.targets[target];
         let bytes = std::mem::take(&mut runs.memory_bytes);
@@ -118,11 +111,13 @@ impl RunStore {
         state.memory_bytes -= bytes;
         state.failed |= outcome.is_err();
         self.spilled.notify_all();
-        state.targets[target].disk.extend(outcome?);
+        let run = outcome?;
+        *spilled_bytes += run.as_ref().map_or(0, DiskRun::stored_bytes);
+        state.targets[target].disk.extend(run.map(Run::Disk));
         Ok(state)
     }
 
-    fn merge_to_disk(&self, runs: &[Run], spiller: &mut Spiller) -> Result<Option<Run>> {
+    fn merge_to_disk(&self, runs: &[Run], spiller: &mut Spiller) -> Result<Option<DiskRun>> {
         if spiller.file.is_none() {
             spiller.file = Some(SpillFile::create(&self.spill_directory)?);
         }
@@ -132,11 +127,7 @@ impl RunStore {
         while merge.advance()? {
             writer.add(merge.key(), merge.value(), merge.place())?;
         }
-        let run = writer.finish()?;
-        if let Some(run) = &run {
-            self.spilled_bytes.fetch_add(run.stored_bytes(), Ordering::Relaxed);
-        }
-        Ok(run.map(Run::Disk))
+        writer.finish()
     }
 
     /// Takes the runs of `target`, at most the fan-in of them on disk: more are merged until they are few enough.
@@ -151,7 +142,7 @@ impl RunStore {
             // about once per level of the tree of merges.
             let excess = disk.len() - self.budget.fan_in + 1;
             let few: Vec<Run> = disk.drain(..excess.min(self.budget.fan_in)).collect();
-            disk.extend(self.merge_to_disk(&few, spiller)?);
+            disk.extend(self.merge_to_disk(&few, spiller)?.map(Run::Disk));
         }
         disk.extend(taken.memory.into_iter().map(Run::Memory));
         Ok(disk)
@@ -168,33 +159,39 @@ mod tests {
         Budget { buffer_bytes: 500, runs_bytes: 1500, block_bytes: 100, fan_in: 3 }
     }
 
-    fn fill(store: &RunStore, worker: u64, workers: u64, rows: u64) {
+    fn fill(store: &RunStore, worker: u64, workers: u64, rows: u64) -> u64 {
         let mut spiller = Spiller::default();
+        let mut spilled = 0;
         for target in 0..2 {
             let mut buffer = Buffer::new(tiny().buffer_bytes);
             for row in (worker..rows).step_by(workers as usize) {
                 let key = (row * 7919 % rows).to_be_bytes();
                 if !buffer.has_room(key.len(), 3) {
                     let full = std::mem::replace(&mut buffer, Buffer::new(tiny().buffer_bytes));
-                    store.add(target, full.seal(), &mut spiller).unwrap();
+                    spilled += store.add(target, full.seal(), &mut spiller).unwrap();
                 }
                 buffer.push(&key, b"abc", Place::new(0, row));
             }
-            store.add(target, buffer.seal(), &mut spiller).unwrap();
+            spilled += store.add(target, buffer.seal(), &mut spiller).unwrap();
         }
+        spilled
     }
 
     #[test]
     fn nothing_is_lost_over_spills_and_merge_levels() {
         let rows = 2003;
         let store = RunStore::new(tiny(), 2, std::env::temp_dir());
-        std::thread::scope(|scope| {
-            for worker in 0..3 {
-                let store = &store;
-                scope.spawn(move || fill(store, worker, 3, rows));
-            }
+        let spilled: u64 = std::thread::scope(|scope| {
+            let fill_part = |worker| {
+                scope.spawn({
+                    let store = &store;
+                    move || fill(store, worker, 3, rows)
+                })
+            };
+            let workers: Vec<_> = (0..3).map(fill_part).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
         });
-        assert!(store.spilled_bytes() > 0);
+        assert!(spilled > 0);
         for target in 0..2 {
             let runs = store.take(target, &mut Spiller::default()).unwrap();
             let on_disk = runs.iter().filter(|run| matches!(run, Run::Disk(_))).count();
@@ -211,8 +208,7 @@ mod tests {
     #[test]
     fn what_fits_the_budget_never_touches_the_disk() {
         let store = RunStore::new(Budget { runs_bytes: 1 << 20, ..tiny() }, 2, "/nonexistent".into());
-        fill(&store, 0, 1, 100);
-        assert_eq!(store.spilled_bytes(), 0);
+        assert_eq!(fill(&store, 0, 1, 100), 0);
     }
 
     #[test]

@@ -1,0 +1,332 @@
+//! Rows that cannot be loaded: counted, shown, written to a file.
+//!
+//! Workers report rejects as they find them. All go to the `--rejects` file, one JSON object per line. The first few
+//! in the order of the input are kept to be shown. When there are more than `--max-errors` allows, whatever is still
+//! to come, the load ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use alluvium::row::Type;
+use alluvium_base::Error;
+use serde::Serialize;
+
+use crate::load::cli::size::ErrorLimit;
+use crate::load::error::{LoadError, Result};
+use crate::load::input::open::InputName;
+use crate::load::place::Place;
+use crate::load::sniff::column::shell_word;
+
+/// Rejects that are shown on the terminal.
+const SHOWN: usize = 10;
+/// Characters of a text that are shown.
+const SHOWN_CHARS: usize = 60;
+
+/// One row that is not loaded, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// Input and line where the row begins.
+    pub place: Place,
+    /// Byte of the unpacked input where it begins; not known any more for duplicates, which are found after sorting.
+    pub byte: Option<u64>,
+    /// The column that is at fault, if it is one.
+    pub column: Option<String>,
+    /// What should have been there.
+    pub expected: Option<String>,
+    /// What was there.
+    pub text: Option<String>,
+    /// What is wrong.
+    pub reason: String,
+    /// What may help.
+    pub advice: Option<Advice>,
+}
+
+/// What may help against a reject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing that an option could change.
+    None,
+    /// Another type for the column, which would accept the text, or `--null`.
+    Type {
+        /// The type.
+        accepts: Type,
+    },
+    /// The file is not UTF-8.
+    Encoding,
+}
+
+/// A reject as it stands in the file.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: String,
+    line: u64,
+    byte: Option<u64>,
+    column: Option<&'a str>,
+    expected: Option<&'a str>,
+    text: Option<&'a str>,
+    reason: &'a str,
+}
+
+/// Where rejects go. Shared by the workers.
+pub struct Rejects {
+    inputs: Vec<InputName>,
+    limit: ErrorLimit,
+    count: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: Option<(BufWriter<File>, PathBuf)>,
+    shown: BTreeMap<Place, Reject>,
+    advice: BTreeSet<String>,
+}
+
+impl Rejects {
+    /// No rejects yet. An existing file at `path` is emptied: it would be about another load.
+    ///
+    /// # Errors
+    /// Those of creating the file.
+    pub fn new(inputs: Vec<InputName>, limit: ErrorLimit, path: Option<&Path>) -> Result<Rejects> {
+        let create = |path: &Path| match File::create(path) {
+            Ok(file) => Ok((BufWriter::new(file), path.to_owned())),
+            Err(error) => Err(Error::io("create", path, &error)),
+        };
+        let file = path.map(create).transpose()?;
+        let state = State { file, shown: BTreeMap::new(), advice: BTreeSet::new() };
+        Ok(Rejects { inputs, limit, count: AtomicU64::new(0), state: Mutex::new(state) })
+    }
+
+    /// Number of rejects so far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a reject on record.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub fn add(&self, reject: Reject) -> Result<()> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        if let Some((file, path)) = &mut state.file {
+            let line = Line {
+                file: self.name(reject.place),
+                line: reject.place.line(),
+                byte: reject.byte,
+                column: reject.column.as_deref(),
+                expected: reject.expected.as_deref(),
+                text: reject.text.as_deref(),
+                reason: &reject.reason,
+            };
+            serde_json::to_writer(&mut *file, &line)
+                .map_err(std::io::Error::from)
+                .and_then(|()| file.write_all(b"\n"))
+                .map_err(|error| Error::io("write", path.as_path(), &error))?;
+        }
+        if state.shown.len() < SHOWN
+            || state.shown.keys().next_back().is_some_and(|last| reject.place < *last)
+        {
+            state.shown.insert(reject.place, reject);
+            if state.shown.len() > SHOWN {
+                state.shown.pop_last();
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an advice to be shown once with the rejects.
+    pub fn advise(&self, advice: String) {
+        self.lock().advice.insert(advice);
+    }
+
+    /// True if there are too many, however many rows are still to come.
+    #[must_use]
+    pub fn are_too_many_for_good(&self) -> bool {
+        self.limit.is_exceeded_for_good(self.count())
+    }
+
+    /// Completes the file; an error if there are too many rejects among `rows` rows. `all_read` says that no row is
+    /// left unread.
+    ///
+    /// # Errors
+    /// `TooManyErrors`, which shows the first rejects; those of writing the file.
+    pub fn check(&self, rows: u64, all_read: bool) -> Result<()> {
+        self.flush()?;
+        let count = self.count();
+        if !self.limit.is_exceeded(count, rows) {
+            return Ok(());
+        }
+        let (some, were) =
+            if count == 1 { ("1 row".to_owned(), "was") } else { (format!("{count} rows"), "were") };
+        let read = if all_read { format!("of {rows}") } else { format!("of the first {rows}") };
+        let limit = self.limit;
+        Err(LoadError::TooManyErrors(format!(
+            "nothing was loaded: {some} {read} {were} rejected, --max-errors allows {limit}\n{}",
+            self.describe()
+        )))
+    }
+
+    /// Makes sure that the file holds all rejects so far.
+    ///
+    /// # Errors
+    /// Those of writing the file.
+    pub fn flush(&self) -> Result<()> {
+        match &mut self.lock().file {
+            Some((file, path)) => {
+                file.flush().map_err(|error| Error::io("write", path.as_path(), &error).into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The first rejects and what may help, for people; empty if there are none.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let state = self.lock();
+        let mut lines: Vec<String> = state.shown.values().map(|reject| self.describe_one(reject)).collect();
+        let more = self.count().saturating_sub(lines.len() as u64);
+        if more > 0 {
+            let all = if state.file.is_some() { "" } else { "; --rejects FILE keeps all" };
+            lines.push(format!("  and {more} more{all}"));
+        }
+        let mut advice = state.advice.clone();
+        for reject in state.shown.values() {
+            advice.extend(advice_for(reject));
+        }
+        lines.extend(advice.iter().map(|advice| format!("  help: {advice}")));
+        lines.join("\n")
+    }
+
+    fn describe_one(&self, reject: &Reject) -> String {
+        let mut text = format!("  {}", self.describe_place(reject.place));
+        if let Some(byte) = reject.byte {
+            text.push_str(&format!(" (byte {byte})"));
+        }
+        if let Some(column) = &reject.column {
+            text.push_str(&format!(", column {column}"));
+        }
+        text.push_str(": ");
+        match (&reject.expected, &reject.text) {
+            (Some(expected), Some(found)) => {
+                text.push_str(&format!("expected {expected}, found {} – {}", shown(found), reject.reason));
+            }
+            (None, Some(found)) => text.push_str(&format!("{}: {}", reject.reason, shown(found))),
+            _ => text.push_str(&reject.reason),
+        }
+        text
+    }
+
+    fn name(&self, place: Place) -> String {
+        self.inputs.get(usize::from(place.input())).map_or_else(String::new, InputName::to_string)
+    }
+
+    /// `flights.csv line 17`.
+    #[must_use]
+    pub fn describe_place(&self, place: Place) -> String {
+        format!("{} line {}", self.name(place), place.line())
+    }
+}
+
+/// A text in quotes, cut to a bearable length, with control characters escaped.
+fn shown(text: &str) -> String {
+    let cut: String = text.chars().take(SHOWN_CHARS).collect();
+    let more = if cut.len() < text.len() { "…" } else { "" };
+    format!("{cut:?}{more}")
+}
+
+fn advice_for(reject: &Reject) -> Option<String> {
+    let column = reject.column.as_deref()?;
+    match reject.advice? {
+        Advice::None => None,
+        Advice::Encoding => Some(format!(
+            "convert the file to UTF-8 (iconv -f LATIN1 -t UTF-8), or leave column {column} out"
+        )),
+        Advice::Type { accepts } => {
+            let text = reject.text.as_deref().unwrap_or_default();
+            let column = shell_word(&format!("{column}={accepts}"));
+            let other = format!("--column {column} accepts it as it is");
+            // A short word where something else is expected is most likely somebody's way to write NULL.
+            let word = accepts == Type::Text && text.len() <= 8 && !text.chars().any(|c| c.is_ascii_digit());
+            let null = format!("if {text:?} means that there is no value, say --null {}; ", shell_word(text));
+            Some(if word { format!("{null}{other}") } else { other })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad_value(line: u64, text: &str) -> Reject {
+        Reject {
+            place: Place::new(0, line),
+            byte: Some(line * 10),
+            column: Some("dep_time".into()),
+            expected: Some("i64".into()),
+            text: Some(text.into()),
+            reason: "expected an integer".into(),
+            advice: Some(Advice::Type { accepts: Type::Text }),
+        }
+    }
+
+    fn rejects(limit: &str, path: Option<&Path>) -> Rejects {
+        Rejects::new(vec![InputName::new("flights.csv.gz")], limit.parse().unwrap(), path).unwrap()
+    }
+
+    #[test]
+    fn a_newcomer_learns_where_what_and_what_to_do() {
+        let rejects = rejects("0", None);
+        rejects.add(bad_value(839, "NA")).unwrap();
+        assert!(rejects.are_too_many_for_good());
+        assert_eq!(
+            rejects.check(10_240, false).unwrap_err().to_string(),
+            "nothing was loaded: 1 row of the first 10240 was rejected, --max-errors allows 0\n  \
+             flights.csv.gz line 839 (byte 8390), column dep_time: expected i64, found \"NA\" – expected an integer\n  \
+             help: if \"NA\" means that there is no value, say --null NA; \
+             --column dep_time=text accepts it as it is"
+        );
+    }
+
+    #[test]
+    fn only_the_first_in_the_order_of_the_input_are_shown() {
+        let rejects = rejects("100", None);
+        for line in (1..=30).rev() {
+            rejects.add(bad_value(line, &"12345678901".repeat(9))).unwrap();
+        }
+        rejects.check(1000, true).unwrap();
+        let shown = rejects.describe();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 12);
+        assert!(lines[0].contains("line 1 (byte 10)") && lines[9].contains("line 10 "), "{shown}");
+        assert_eq!(lines[10], "  and 20 more; --rejects FILE keeps all");
+        assert_eq!(lines[11], "  help: --column dep_time=text accepts it as it is");
+        assert!(lines[0].contains("12345\"… – expected"), "{shown}");
+    }
+
+    #[test]
+    fn the_file_has_every_reject_as_a_line_of_json() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bad.jsonl");
+        std::fs::write(&path, "of an earlier load").unwrap();
+        let rejects = rejects("50%", Some(&path));
+        for line in 1..=12 {
+            rejects.add(bad_value(line, "\"quoted\"\n")).unwrap();
+        }
+        rejects.check(100, true).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 12);
+        assert_eq!(
+            text.lines().next().unwrap(),
+            r#"{"file":"flights.csv.gz","line":1,"byte":10,"column":"dep_time","expected":"i64","text":"\"quoted\"\n","reason":"expected an integer"}"#
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! Where a load goes: the one interface between the loader and the engine.
+//!
+//! The loader knows rows, texts, sorting and duplicates; it does not know table files, manifests or keyspaces. What it
+//! needs from the other side stands here, so that everything else is tested against entries kept in memory.
+//!
+//! *Contract.* Nothing is visible before [`finish`](LoadTarget::finish), which makes everything visible at once.
+//! Dropping a target, a writer or what a writer has written leaves the database as it was.
+
+use std::ops::Range;
+
+use alluvium::row::ValueRef;
+use alluvium_base::{Result, checksum};
+
+/// Takes the rows of one new table and its indexes. Target 0 is the primary index, 1.. are the secondary indexes in
+/// the order of the schema.
+pub trait LoadTarget: Sync {
+    /// Writes the entries of one target.
+    type Writer<'a>: EntryWriter<Written = Self::Written>
+    where
+        Self: 'a;
+    /// What a finished writer leaves: files, not yet part of the database.
+    type Written: Send + Sync;
+
+    /// Encodes a row, given in the order of the schema's columns, into one entry per target.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `ValueTooLong` or `TypeMismatch` if the row cannot be stored; the row is then rejected.
+    fn encode(&self, row: &[ValueRef<'_>], entries: &mut Entries) -> Result<()>;
+
+    /// Starts writing a target. Different targets may be written by different threads.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn writer(&self, target: usize) -> Result<Self::Writer<'_>>;
+
+    /// Reads back what was written, in order, from the files.
+    ///
+    /// # Errors
+    /// Those of reading, and damage that is found; whatever `each` returns.
+    fn read_back(
+        &self,
+        written: &Self::Written,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Bytes of the files.
+    fn file_bytes(&self, written: &Self::Written) -> u64;
+
+    /// The columns of an encoded key of a target, for people: `carrier=UA, flight=1545`.
+    fn describe_key(&self, target: usize, key: &[u8]) -> String;
+
+    /// Makes the table and all of its indexes part of the database, at once and durably. There is one `written` per
+    /// target, in their order.
+    ///
+    /// # Errors
+    /// Those of the engine; the database is then as it was.
+    fn finish(self, written: Vec<Self::Written>) -> Result<()>;
+}
+
+/// Writes entries in strictly ascending order of their keys.
+pub trait EntryWriter: Send {
+    /// What it leaves.
+    type Written;
+
+    /// Appends an entry.
+    ///
+    /// # Errors
+    /// Those of writing; `InvalidArgument` if the key is not greater than the one before.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Completes the files.
+    ///
+    /// # Errors
+    /// Those of writing.
+    fn finish(self) -> Result<Self::Written>;
+}
+
+/// The entries of one row. Reused from row to row, and filled completely before anything is kept: a row that turns
+/// out not to fit one index leaves nothing in the others.
+#[derive(Debug, Default)]
+pub struct Entries {
+    bytes: Vec<u8>,
+    spans: Vec<(usize, Range<usize>, Range<usize>)>,
+}
+
+impl Entries {
+    /// Forgets all entries.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+
+    /// Adds the entry of `target`.
+    pub fn push(&mut self, target: usize, key: &[u8], value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let middle = start + key.len();
+        self.spans.push((target, start..middle, middle..self.bytes.len()));
+    }
+
+    /// The entries: target, key, value.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
+        self.spans
+            .iter()
+            .map(|(target, key, value)| (*target, &self.bytes[key.clone()], &self.bytes[value.clone()]))
+    }
+}
+
+/// Number of entries and a checksum that does not depend on their order, so that the same entries can be recognised
+/// before sorting, after merging and in the files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntrySum {
+    /// Number of entries.
+    pub entries: u64,
+    sum: u64,
+}
+
+impl EntrySum {
+    /// Counts an entry.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.entries += 1;
+        // The value is hashed under the key's hash: exchanging two values is noticed. A sum (unlike an exclusive or)
+        // also notices an entry that is there twice.
+        self.sum = self.sum.wrapping_add(checksum::checksum(checksum::checksum(0, key), value));
+    }
+
+    /// The sum over both sets of entries.
+    #[must_use]
+    pub fn plus(self, other: EntrySum) -> EntrySum {
+        EntrySum { entries: self.entries + other.entries, sum: self.sum.wrapping_add(other.sum) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(entries: &[(&str, &str)]) -> EntrySum {
+        let mut sum = EntrySum::default();
+        entries.iter().for_each(|(key, value)| sum.add(key.as_bytes(), value.as_bytes()));
+        sum
+    }
+
+    #[test]
+    fn a_sum_knows_entries_but_not_their_order() {
+        let all = sum(&[("a", "1"), ("b", "2"), ("c", "3")]);
+        assert_eq!(all, sum(&[("c", "3"), ("a", "1"), ("b", "2")]));
+        assert_eq!(all, sum(&[("c", "3")]).plus(sum(&[("b", "2"), ("a", "1")])));
+        for other in [
+            [("a", "2"), ("b", "1"), ("c", "3")],
+            [("a", "1"), ("a", "1"), ("c", "3")],
+            [("a1", ""), ("b", "2"), ("c", "3")],
+        ] {
+            assert_ne!(all, sum(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn entries_come_back_as_pushed() {
+        let mut entries = Entries::default();
+        entries.push(0, b"pk", b"row");
+        entries.push(1, b"", b"");
+        let got: Vec<_> = entries.iter().collect();
+        assert_eq!(got, [(0, &b"pk"[..], &b"row"[..]), (1, b"", b"")]);
+        entries.clear();
+        assert_eq!(entries.iter().count(), 0);
+    }
+}
