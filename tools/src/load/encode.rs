@@ -225,8 +225,7 @@ impl<'a, 'j, T: LoadTarget> Worker<'a, 'j, T> {
     }
 
     fn encode_row(&mut self, row: Row<'_>, values: &[ValueRef<'_>]) -> Result<()> {
-        self.entries.clear();
-        if let Err(error) = self.job.target.encode(values, &mut self.entries) {
+        if let Err(error) = self.entries.encode(self.job.target.encoder(), values) {
             return match error.kind() {
                 ErrorKind::KeyTooLong { .. }
                 | ErrorKind::ValueTooLong { .. }
@@ -243,7 +242,7 @@ impl<'a, 'j, T: LoadTarget> Worker<'a, 'j, T> {
             };
         }
         let entries = std::mem::take(&mut self.entries);
-        for (target, key, value) in entries.iter() {
+        for (target, (key, value)) in entries.iter().enumerate() {
             if !self.buffers[target].has_room(key.len(), value.len()) {
                 self.seal(target)?;
             }

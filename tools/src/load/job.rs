@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::load::cli::OnDuplicate;
 use crate::load::error::{LoadError, Result};
 use crate::load::plan::Plan;
-use crate::load::progress::Progress;
+use crate::load::progress::{Phase, Progress};
 use crate::load::rejects::Rejects;
 use crate::load::sort::budget::Budget;
 
@@ -78,6 +78,38 @@ impl<'a, T> Job<'a, T> {
     /// `Stopped`.
     pub fn check_stop(&self) -> Result<()> {
         if self.stop.is_requested() { Err(LoadError::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Entries between two looks at whether the load is over.
+const STOP_INTERVAL: u64 = 4096;
+
+/// Counts the entries that one thread does in a phase, and looks now and then whether to go on.
+pub struct Ticker<'a, 'j, T> {
+    job: &'a Job<'j, T>,
+    phase: Phase,
+    entries: u64,
+}
+
+impl<'a, 'j, T> Ticker<'a, 'j, T> {
+    /// Nothing counted.
+    pub fn new(job: &'a Job<'j, T>, phase: Phase) -> Ticker<'a, 'j, T> {
+        Ticker { job, phase, entries: 0 }
+    }
+
+    /// Counts one entry.
+    ///
+    /// # Errors
+    /// `Stopped` if there is no point in going on.
+    pub fn tick(&mut self) -> Result<()> {
+        self.entries += 1;
+        if self.entries.is_multiple_of(STOP_INTERVAL) {
+            self.job.progress.entries_of_phase(self.phase).add(STOP_INTERVAL);
+            if self.job.is_over() {
+                return Err(LoadError::Stopped);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::load::error::Result;
+use crate::load::error::{LoadError, Result};
 use crate::load::job::Job;
 
 /// Calls `work` for every number below `count`, on as many threads as the load has; the results come in the order of
-/// the numbers. After an error no further number is begun, and the error with the least number is returned.
+/// the numbers. After an error no further number is begun.
 ///
 /// # Errors
-/// The first one of `work`; `Stopped` if the user wants to stop.
+/// Of those of `work`, the one with the least number; `Stopped` if the user wants to stop.
 pub fn for_each<T: Sync, R: Send>(
     job: &Job<'_, T>,
     count: usize,
@@ -42,6 +42,8 @@ pub fn for_each<T: Sync, R: Send>(
         }
     });
     job.check_stop()?;
-    all.sort_by_key(|(number, _)| *number);
+    // A thread that saw another one fail says `Stopped`: what counts is why the other one failed.
+    let is_consequence = |outcome: &Result<R>| matches!(outcome, Err(LoadError::Stopped));
+    all.sort_by_key(|(number, outcome)| (is_consequence(outcome), *number));
     all.into_iter().map(|(_, outcome)| outcome).collect()
 }

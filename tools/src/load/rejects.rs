@@ -82,7 +82,6 @@ pub struct Rejects {
 struct State {
     file: Option<(BufWriter<File>, PathBuf)>,
     shown: BTreeMap<Place, Reject>,
-    advice: BTreeSet<String>,
 }
 
 impl Rejects {
@@ -96,7 +95,7 @@ impl Rejects {
             Err(error) => Err(Error::io("create", path, &error)),
         };
         let file = path.map(create).transpose()?;
-        let state = State { file, shown: BTreeMap::new(), advice: BTreeSet::new() };
+        let state = State { file, shown: BTreeMap::new() };
         Ok(Rejects { inputs, limit, count: AtomicU64::new(0), state: Mutex::new(state) })
     }
 
@@ -143,15 +142,16 @@ impl Rejects {
         Ok(())
     }
 
-    /// Notes an advice to be shown once with the rejects.
-    pub fn advise(&self, advice: String) {
-        self.lock().advice.insert(advice);
-    }
-
     /// True if there are too many, however many rows are still to come.
     #[must_use]
     pub fn are_too_many_for_good(&self) -> bool {
-        self.limit.is_exceeded_for_good(self.count())
+        self.would_be_too_many_for_good(self.count())
+    }
+
+    /// True if `count` would be too many, however many rows are still to come.
+    #[must_use]
+    pub fn would_be_too_many_for_good(&self, count: u64) -> bool {
+        self.limit.is_exceeded_for_good(count)
     }
 
     /// Completes the file; an error if there are too many rejects among `rows` rows. `all_read` says that no row is
@@ -198,10 +198,7 @@ impl Rejects {
             let all = if state.file.is_some() { "" } else { "; --rejects FILE keeps all" };
             lines.push(format!("  and {more} more{all}"));
         }
-        let mut advice = state.advice.clone();
-        for reject in state.shown.values() {
-            advice.extend(advice_for(reject));
-        }
+        let advice: BTreeSet<String> = state.shown.values().filter_map(advice_for).collect();
         lines.extend(advice.iter().map(|advice| format!("  help: {advice}")));
         lines.join("\n")
     }

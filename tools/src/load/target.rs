@@ -6,9 +6,7 @@
 //! *Contract.* Nothing is visible before [`finish`](LoadTarget::finish), which makes everything visible at once.
 //! Dropping a target, a writer or what a writer has written leaves the database as it was.
 
-use std::ops::Range;
-
-use alluvium::row::ValueRef;
+use alluvium::row::{RowEncoder, ValueRef};
 use alluvium_base::{Result, checksum};
 
 /// Takes the rows of one new table and its indexes. Target 0 is the primary index, 1.. are the secondary indexes in
@@ -21,11 +19,8 @@ pub trait LoadTarget: Sync {
     /// What a finished writer leaves: files, not yet part of the database.
     type Written: Send + Sync;
 
-    /// Encodes a row, given in the order of the schema's columns, into one entry per target.
-    ///
-    /// # Errors
-    /// `KeyTooLong`, `ValueTooLong` or `TypeMismatch` if the row cannot be stored; the row is then rejected.
-    fn encode(&self, row: &[ValueRef<'_>], entries: &mut Entries) -> Result<()>;
+    /// Encodes the rows of the table.
+    fn encoder(&self) -> &RowEncoder;
 
     /// Starts writing a target. Different targets may be written by different threads.
     ///
@@ -79,31 +74,40 @@ pub trait EntryWriter: Send {
 /// out not to fit one index leaves nothing in the others.
 #[derive(Debug, Default)]
 pub struct Entries {
-    bytes: Vec<u8>,
-    spans: Vec<(usize, Range<usize>, Range<usize>)>,
+    primary_key: Vec<u8>,
+    row: Vec<u8>,
+    /// Entries of the indexes, one behind the other, and where each ends.
+    keys: Vec<u8>,
+    values: Vec<u8>,
+    ends: Vec<(usize, usize)>,
 }
 
 impl Entries {
-    /// Forgets all entries.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.spans.clear();
+    /// Encodes a row, given in the order of the schema's columns.
+    ///
+    /// # Errors
+    /// `KeyTooLong`, `ValueTooLong` or `TypeMismatch` if the row cannot be stored.
+    pub fn encode(&mut self, encoder: &RowEncoder, row: &[ValueRef<'_>]) -> Result<()> {
+        for buffer in [&mut self.primary_key, &mut self.row, &mut self.keys, &mut self.values] {
+            buffer.clear();
+        }
+        self.ends.clear();
+        encoder.encode_row(row, &mut self.primary_key, &mut self.row)?;
+        for index in 0..encoder.schema().indexes().len() {
+            encoder.encode_index_entry(index, row, &self.primary_key, &mut self.keys, &mut self.values)?;
+            self.ends.push((self.keys.len(), self.values.len()));
+        }
+        Ok(())
     }
 
-    /// Adds the entry of `target`.
-    pub fn push(&mut self, target: usize, key: &[u8], value: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        let middle = start + key.len();
-        self.spans.push((target, start..middle, middle..self.bytes.len()));
-    }
-
-    /// The entries: target, key, value.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8], &[u8])> {
-        self.spans
-            .iter()
-            .map(|(target, key, value)| (*target, &self.bytes[key.clone()], &self.bytes[value.clone()]))
+    /// Key and value for each target, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut start = (0, 0);
+        let indexes = self.ends.iter().map(move |&end| {
+            let (key, value) = std::mem::replace(&mut start, end);
+            (&self.keys[key..end.0], &self.values[value..end.1])
+        });
+        std::iter::once((self.primary_key.as_slice(), self.row.as_slice())).chain(indexes)
     }
 }
 
@@ -134,6 +138,10 @@ impl EntrySum {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use alluvium::row::{Index, Schema, Type};
+
     use super::*;
 
     fn sum(entries: &[(&str, &str)]) -> EntrySum {
@@ -157,13 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn entries_come_back_as_pushed() {
+    fn a_row_has_one_entry_per_target() {
+        let schema = Schema::table("t").column("id", Type::U8).column("name", Type::Text).primary_key(["id"]);
+        let schema = schema.index(Index::on("a").asc("name")).index(Index::on("b").asc("name").unique());
+        let encoder = RowEncoder::new(Arc::new(schema.build().unwrap()));
         let mut entries = Entries::default();
-        entries.push(0, b"pk", b"row");
-        entries.push(1, b"", b"");
-        let got: Vec<_> = entries.iter().collect();
-        assert_eq!(got, [(0, &b"pk"[..], &b"row"[..]), (1, b"", b"")]);
-        entries.clear();
-        assert_eq!(entries.iter().count(), 0);
+        for (id, name) in [(1, "mud"), (2, "a much longer name"), (3, "")] {
+            entries.encode(&encoder, &[ValueRef::UInt(id), ValueRef::Text(name)]).unwrap();
+            let got: Vec<_> = entries.iter().collect();
+            let [(key, _), (plain, _), (unique, value)] = got.as_slice() else { panic!("{got:?}") };
+            assert_eq!(*plain, [unique, *key].concat());
+            assert!(value.ends_with(key));
+        }
+        assert!(entries.encode(&encoder, &[ValueRef::Text("no number"), ValueRef::Text("x")]).is_err());
     }
 }

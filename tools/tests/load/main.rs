@@ -1,0 +1,4 @@
+//! Whole loads, into a target that keeps everything in memory.
+
+mod equals_sorting;
+mod support;
