@@ -110,7 +110,7 @@ impl<'p> Converter<'p> {
 }
 
 impl Column<'_> {
-    fn reject(&self, row: Row<'_>, text: String, reason: &str, advice: Advice) -> Box<Reject> {
+    fn reject(&self, row: Row<'_>, text: String, reason: &str, advice: Option<Advice>) -> Box<Reject> {
         Box::new(Reject {
             place: row.place,
             byte: Some(row.byte),
@@ -118,7 +118,7 @@ impl Column<'_> {
             expected: Some(self.ty.to_string()),
             text: Some(text),
             reason: reason.to_owned(),
-            advice: Some(advice),
+            advice,
         })
     }
 
@@ -129,16 +129,16 @@ impl Column<'_> {
         } else {
             "no value, but --not-null names the column"
         };
-        self.reject(row, text, reason, Advice::None)
+        self.reject(row, text, reason, None)
     }
 
     fn not_utf8(&self, row: Row<'_>, field: &[u8]) -> Box<Reject> {
         let text = String::from_utf8_lossy(field).into_owned();
-        self.reject(row, text, "not UTF-8 text", Advice::Encoding)
+        self.reject(row, text, "not UTF-8 text", Some(Advice::Encoding))
     }
 
     fn bad_value(&self, row: Row<'_>, text: &str, reason: &str) -> Box<Reject> {
-        self.reject(row, text.to_owned(), reason, Advice::Type { accepts: type_for(self.ty, text) })
+        self.reject(row, text.to_owned(), reason, Some(Advice::Type { accepts: type_for(self.ty, text) }))
     }
 }
 

@@ -103,7 +103,7 @@ pub fn find<T: LoadTarget>(job: &Job<'_, T>, runs: &[Vec<Run>], rows: u64) -> Re
         job.rejects.flush()?;
         return Err(duplicates_error(job, losers.len()));
     }
-    job.rejects.check(rows, true)?;
+    job.rejects.check(rows)?;
     Ok(losers)
 }
 
@@ -112,7 +112,8 @@ pub fn find<T: LoadTarget>(job: &Job<'_, T>, runs: &[Vec<Run>], rows: u64) -> Re
 fn has_enough<T>(job: &Job<'_, T>, more: u64) -> bool {
     let count = job.rejects.count() + more;
     let listed = job.settings.on_duplicate == OnDuplicate::Error && count >= ERRORS_MAX;
-    listed || (job.settings.on_duplicate != OnDuplicate::Error && job.rejects.would_be_too_many_for_good(count))
+    listed
+        || (job.settings.on_duplicate != OnDuplicate::Error && job.rejects.would_be_too_many_for_good(count))
 }
 
 fn find_in_unique_indexes<T: LoadTarget>(
@@ -188,7 +189,13 @@ fn for_each_group<T: LoadTarget>(
 }
 
 /// Puts on record that the row at `place` has the key that belongs to the row at `holder`.
-fn reject<T: LoadTarget>(job: &Job<'_, T>, target: usize, key: &[u8], place: Place, holder: Place) -> Result<()> {
+fn reject<T: LoadTarget>(
+    job: &Job<'_, T>,
+    target: usize,
+    key: &[u8],
+    place: Place,
+    holder: Place,
+) -> Result<()> {
     let schema = &job.plan.schema;
     let index = target.checked_sub(1).and_then(|number| schema.indexes().get(number));
     let (what, parts) = match index {

@@ -83,40 +83,30 @@ pub fn run<T: LoadTarget>(job: &Job<'_, T>) -> Result<Encoded> {
         }
     }
     let rows = job.progress.rows.get();
-    let all_read = read? == ReadTo::End;
-    job.rejects.check(rows, all_read)?;
+    read?;
+    job.rejects.check(rows)?;
     job.progress.total_entries.add(sums.iter().map(|sum| sum.entries).sum());
     Ok(Encoded { store, sums, rows })
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadTo {
-    End,
-    /// Another thread has failed.
-    Middle,
-}
-
-fn read_inputs<T: Sync>(
-    job: &Job<'_, T>,
-    full: &SyncSender<Batch>,
-    empty: &Receiver<Batch>,
-) -> Result<ReadTo> {
+fn read_inputs<T: Sync>(job: &Job<'_, T>, full: &SyncSender<Batch>, empty: &Receiver<Batch>) -> Result<()> {
     for (number, input) in job.plan.inputs.iter().enumerate() {
-        let to = read_input(job, number as u16, input, full, empty).inspect_err(|_| job.fail())?;
-        if to == ReadTo::Middle {
-            return Ok(to);
+        if job.is_over() {
+            break;
         }
+        read_input(job, number as u16, input, full, empty).inspect_err(|_| job.fail())?;
     }
-    Ok(ReadTo::End)
+    Ok(())
 }
 
+/// Reads one input to its end, or until the load is over.
 fn read_input<T: Sync>(
     job: &Job<'_, T>,
     number: u16,
     planned: &PlannedInput,
     full: &SyncSender<Batch>,
     empty: &Receiver<Batch>,
-) -> Result<ReadTo> {
+) -> Result<()> {
     let input = planned.open()?;
     let (name, progress) = (&planned.name, job.progress);
     let input_bytes = Arc::clone(&input.read_bytes);
@@ -130,10 +120,10 @@ fn read_input<T: Sync>(
         }
         loop {
             let Ok(mut batch) = progress.timed(&progress.waits.workers, || empty.recv()) else {
-                return Ok(ReadTo::Middle);
+                return Ok(());
             };
             if job.is_over() {
-                return Ok(ReadTo::Middle);
+                return Ok(());
             }
             batch.clear(number, progress.rows.get());
             let more = reader.read_batch(&mut batch)?;
@@ -141,10 +131,10 @@ fn read_input<T: Sync>(
             progress.read_bytes.add(bytes - std::mem::replace(&mut counted_bytes, bytes));
             progress.rows.add(batch.len() as u64);
             if !more {
-                return Ok(ReadTo::End);
+                return Ok(());
             }
             if progress.timed(&progress.waits.workers, || full.send(batch)).is_err() {
-                return Ok(ReadTo::Middle);
+                return Ok(());
             }
         }
     })

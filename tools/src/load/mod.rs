@@ -12,6 +12,7 @@
 
 pub mod cli;
 pub mod convert;
+pub mod display;
 pub mod duplicates;
 pub mod encode;
 pub mod error;
@@ -21,8 +22,10 @@ pub mod null_strings;
 pub mod parallel;
 pub mod place;
 pub mod plan;
+pub mod plan_report;
 pub mod progress;
 pub mod rejects;
+pub mod run;
 pub mod sniff;
 pub mod sort;
 pub mod summary;
@@ -79,6 +82,10 @@ pub fn load<T: LoadTarget>(
     });
     let targets = targets.collect();
     target.finish(written.into_iter().map(|target| target.written).collect())?;
-    rejects.flush()?;
-    Ok(Summary::new(plan, progress, summary::Rows { read: encoded.rows, loaded, rejected, superseded }, targets))
+    Ok(Summary::new(
+        plan,
+        progress,
+        summary::Rows { read: encoded.rows, loaded, rejected, superseded },
+        targets,
+    ))
 }

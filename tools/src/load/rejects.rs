@@ -20,6 +20,7 @@ use crate::load::error::{LoadError, Result};
 use crate::load::input::open::InputName;
 use crate::load::place::Place;
 use crate::load::sniff::column::shell_word;
+use crate::load::summary::grouped;
 
 /// Rejects that are shown on the terminal.
 const SHOWN: usize = 10;
@@ -48,8 +49,6 @@ pub struct Reject {
 /// What may help against a reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing that an option could change.
-    None,
     /// Another type for the column, which would accept the text, or `--null`.
     Type {
         /// The type.
@@ -154,23 +153,23 @@ impl Rejects {
         self.limit.is_exceeded_for_good(count)
     }
 
-    /// Completes the file; an error if there are too many rejects among `rows` rows. `all_read` says that no row is
-    /// left unread.
+    /// Completes the file; an error if there are too many rejects among `rows` rows.
     ///
     /// # Errors
     /// `TooManyErrors`, which shows the first rejects; those of writing the file.
-    pub fn check(&self, rows: u64, all_read: bool) -> Result<()> {
+    pub fn check(&self, rows: u64) -> Result<()> {
         self.flush()?;
         let count = self.count();
         if !self.limit.is_exceeded(count, rows) {
             return Ok(());
         }
-        let (some, were) =
-            if count == 1 { ("1 row".to_owned(), "was") } else { (format!("{count} rows"), "were") };
-        let read = if all_read { format!("of {rows}") } else { format!("of the first {rows}") };
-        let limit = self.limit;
+        let were = if count == 1 { "1 row was".to_owned() } else { format!("{} rows were", grouped(count)) };
+        let limit = match self.limit {
+            ErrorLimit::Rows(most) => grouped(most),
+            ErrorLimit::Percent(_) => format!("{} of {} rows", self.limit, grouped(rows)),
+        };
         Err(LoadError::TooManyErrors(format!(
-            "nothing was loaded: {some} {read} {were} rejected, --max-errors allows {limit}\n{}",
+            "nothing was loaded: {were} rejected, --max-errors allows {limit}\n{}",
             self.describe()
         )))
     }
@@ -196,10 +195,9 @@ impl Rejects {
         let more = self.count().saturating_sub(lines.len() as u64);
         if more > 0 {
             let all = if state.file.is_some() { "" } else { "; --rejects FILE keeps all" };
-            lines.push(format!("  and {more} more{all}"));
+            lines.push(format!("  and {} more{all}", grouped(more)));
         }
-        let advice: BTreeSet<String> = state.shown.values().filter_map(advice_for).collect();
-        lines.extend(advice.iter().map(|advice| format!("  help: {advice}")));
+        lines.extend(advice_for(state.shown.values()).iter().map(|advice| format!("  help: {advice}")));
         lines.join("\n")
     }
 
@@ -240,23 +238,40 @@ fn shown(text: &str) -> String {
     format!("{cut:?}{more}")
 }
 
-fn advice_for(reject: &Reject) -> Option<String> {
-    let column = reject.column.as_deref()?;
-    match reject.advice? {
-        Advice::None => None,
-        Advice::Encoding => Some(format!(
-            "convert the file to UTF-8 (iconv -f LATIN1 -t UTF-8), or leave column {column} out"
-        )),
-        Advice::Type { accepts } => {
-            let text = reject.text.as_deref().unwrap_or_default();
-            let column = shell_word(&format!("{column}={accepts}"));
-            let other = format!("--column {column} accepts it as it is");
-            // A short word where something else is expected is most likely somebody's way to write NULL.
-            let word = accepts == Type::Text && text.len() <= 8 && !text.chars().any(|c| c.is_ascii_digit());
-            let null = format!("if {text:?} means that there is no value, say --null {}; ", shell_word(text));
-            Some(if word { format!("{null}{other}") } else { other })
+/// What may help against some rejects, one line each.
+fn advice_for<'a>(rejects: impl Iterator<Item = &'a Reject>) -> Vec<String> {
+    let (mut types, mut words, mut encodings) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+    for reject in rejects {
+        let (Some(column), Some(text)) = (&reject.column, &reject.text) else { continue };
+        match reject.advice {
+            Some(Advice::Type { accepts }) => {
+                // Texts that need different types have only text in common.
+                let common = types.entry(column).or_insert(accepts);
+                *common = if *common == accepts { accepts } else { Type::Text };
+                if accepts == Type::Text && is_word(text) {
+                    words.insert(text);
+                }
+            }
+            Some(Advice::Encoding) => drop(encodings.insert(column)),
+            None => {}
         }
     }
+    let null =
+        |text: &String| format!("if {text:?} stands for a missing value, say --null {}", shell_word(text));
+    let ty = |(column, ty): (&String, Type)| {
+        format!("to take column {column} as it is, say --column {}", shell_word(&format!("{column}={ty}")))
+    };
+    let encoding = |column: &String| {
+        format!("column {column} is not UTF-8: convert the file, for example iconv -f LATIN1 -t UTF-8")
+    };
+    let words = words.into_iter().map(null);
+    words.chain(types.into_iter().map(ty)).chain(encodings.into_iter().map(encoding)).collect()
+}
+
+/// A short word where something else is expected is most likely somebody's way to write NULL.
+fn is_word(text: &str) -> bool {
+    const WORD_BYTES_MAX: usize = 8;
+    (1..=WORD_BYTES_MAX).contains(&text.len()) && !text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -285,11 +300,11 @@ mod tests {
         rejects.add(bad_value(839, "NA")).unwrap();
         assert!(rejects.are_too_many_for_good());
         assert_eq!(
-            rejects.check(10_240, false).unwrap_err().to_string(),
-            "nothing was loaded: 1 row of the first 10240 was rejected, --max-errors allows 0\n  \
+            rejects.check(10_240).unwrap_err().to_string(),
+            "nothing was loaded: 1 row was rejected, --max-errors allows 0\n  \
              flights.csv.gz line 839 (byte 8390), column dep_time: expected i64, found \"NA\" – expected an integer\n  \
-             help: if \"NA\" means that there is no value, say --null NA; \
-             --column dep_time=text accepts it as it is"
+             help: if \"NA\" stands for a missing value, say --null NA\n  \
+             help: to take column dep_time as it is, say --column dep_time=text"
         );
     }
 
@@ -299,13 +314,13 @@ mod tests {
         for line in (1..=30).rev() {
             rejects.add(bad_value(line, &"12345678901".repeat(9))).unwrap();
         }
-        rejects.check(1000, true).unwrap();
+        rejects.check(1000).unwrap();
         let shown = rejects.describe();
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines.len(), 12);
         assert!(lines[0].contains("line 1 (byte 10)") && lines[9].contains("line 10 "), "{shown}");
         assert_eq!(lines[10], "  and 20 more; --rejects FILE keeps all");
-        assert_eq!(lines[11], "  help: --column dep_time=text accepts it as it is");
+        assert_eq!(lines[11], "  help: to take column dep_time as it is, say --column dep_time=text");
         assert!(lines[0].contains("12345\"… – expected"), "{shown}");
     }
 
@@ -318,7 +333,7 @@ mod tests {
         for line in 1..=12 {
             rejects.add(bad_value(line, "\"quoted\"\n")).unwrap();
         }
-        rejects.check(100, true).unwrap();
+        rejects.check(100).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 12);
         assert_eq!(

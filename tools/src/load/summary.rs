@@ -82,7 +82,10 @@ impl Summary {
             spilled_bytes: progress.spilled_bytes.get(),
             targets,
             phases: phases
-                .map(|(&phase, (&begin, end))| PhaseSummary { phase, seconds: seconds(end.saturating_sub(begin)) })
+                .map(|(&phase, (&begin, end))| PhaseSummary {
+                    phase,
+                    seconds: seconds(end.saturating_sub(begin)),
+                })
                 .collect(),
             seconds: seconds(end),
         }
@@ -101,7 +104,13 @@ impl fmt::Display for Summary {
         let rate = if self.seconds > 0.0 { read as f64 / self.seconds } else { 0.0 };
         let (table, seconds) = (&self.table, self.seconds);
         writeln!(f, "{table}: {} rows loaded in {seconds:.1} s", grouped(loaded))?;
-        write!(f, "  read {} rows, {} of input ({} rows/s)", grouped(read), Size(self.input_bytes), grouped(rate as u64))?;
+        write!(
+            f,
+            "  read {} rows, {} of input ({} rows/s)",
+            grouped(read),
+            Size(self.input_bytes),
+            grouped(rate as u64)
+        )?;
         writeln!(f, "; {} rejected, {} superseded", grouped(rejected), grouped(superseded))?;
         let width = self.targets.iter().map(|target| target.name.chars().count()).max().unwrap_or(0);
         for target in &self.targets {
@@ -115,7 +124,11 @@ impl fmt::Display for Summary {
             .collect();
         writeln!(f, "  {}", phases.join(", "))?;
         if self.spilled_bytes > 0 {
-            writeln!(f, "  {} went through temporary files; more --memory avoids that", Size(self.spilled_bytes))?;
+            writeln!(
+                f,
+                "  {} went through temporary files; more --memory avoids that",
+                Size(self.spilled_bytes)
+            )?;
         }
         Ok(())
     }
@@ -141,7 +154,9 @@ mod tests {
 
     #[test]
     fn thousands_are_set_apart() {
-        for (number, shown) in [(0, "0"), (999, "999"), (1000, "1,000"), (336_776, "336,776"), (1_000_000, "1,000,000")] {
+        for (number, shown) in
+            [(0, "0"), (999, "999"), (1000, "1,000"), (336_776, "336,776"), (1_000_000, "1,000,000")]
+        {
             assert_eq!(grouped(number), shown);
         }
     }

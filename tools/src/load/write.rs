@@ -60,7 +60,11 @@ pub fn write<T: LoadTarget>(
 ///
 /// # Errors
 /// `Verification` if the second or third sum does not agree, or a file is damaged; `Stopped`; those of reading.
-pub fn verify<T: LoadTarget>(job: &Job<'_, T>, targets: &[WrittenTarget<T::Written>], rows: u64) -> Result<()> {
+pub fn verify<T: LoadTarget>(
+    job: &Job<'_, T>,
+    targets: &[WrittenTarget<T::Written>],
+    rows: u64,
+) -> Result<()> {
     parallel::for_each(job, targets.len(), |target| {
         let expected = &targets[target];
         let mut sum = EntrySum::default();
@@ -71,7 +75,9 @@ pub fn verify<T: LoadTarget>(job: &Job<'_, T>, targets: &[WrittenTarget<T::Writt
             ticker.tick().map_err(|_| ErrorKind::Cancelled { what: "verification" }.into())
         });
         match read {
-            Err(error) if matches!(error.kind(), ErrorKind::Cancelled { .. }) => return Err(LoadError::Stopped),
+            Err(error) if matches!(error.kind(), ErrorKind::Cancelled { .. }) => {
+                return Err(LoadError::Stopped);
+            }
             Err(error) if error.is_corrupt() => return Err(differs(job, target, &error.to_string())),
             other => other?,
         }

@@ -39,10 +39,22 @@ impl Row {
 }
 
 const OPTIONS: [&str; 16] = [
-    "--column", "id=i64", "--column", "email=i64", "--column", "phone=i64", "--column", "note=text",
-    "--index", "by_note=note:2,id:desc;include=phone",
-    "--unique-index", "by_email=email:desc", "--unique-index", "by_phone=phone",
-    "--primary-key", "id",
+    "--column",
+    "id=i64",
+    "--column",
+    "email=i64",
+    "--column",
+    "phone=i64",
+    "--column",
+    "note=text",
+    "--index",
+    "by_note=note:2,id:desc;include=phone",
+    "--unique-index",
+    "by_email=email:desc",
+    "--unique-index",
+    "by_phone=phone",
+    "--primary-key",
+    "id",
 ];
 
 /// Which rows are loaded, by the rules as documented: one row per primary key, then the unique indexes in the order

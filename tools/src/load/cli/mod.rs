@@ -142,6 +142,17 @@ pub enum OnDuplicate {
     Reject,
 }
 
+impl std::fmt::Display for OnDuplicate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            OnDuplicate::Error => "error",
+            OnDuplicate::First => "first",
+            OnDuplicate::Last => "last",
+            OnDuplicate::Reject => "reject",
+        })
+    }
+}
+
 /// `NAME=TYPE` of `--column`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnType {
@@ -158,12 +169,6 @@ impl FromStr for ColumnType {
         let (name, ty) = text.rsplit_once('=').ok_or("expected NAME=TYPE, as in price=decimal(12,2)")?;
         let ty = ty.parse().map_err(|error: alluvium_base::Error| error.to_string())?;
         Ok(ColumnType { name: name.to_owned(), ty })
-    }
-}
-
-impl std::fmt::Display for ColumnType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}={}", self.name, self.ty)
     }
 }
 

@@ -1,0 +1,117 @@
+//! One call of `alluvium-load`: plan, load, tell.
+//!
+//! Standard output gets the result only: the plan of a dry run, or the summary. Everything else goes to standard
+//! error: progress, notes, rejected rows, the error.
+
+use std::io::Write;
+
+use crate::load::cli::Args;
+use crate::load::cli::size::Size;
+use crate::load::display::{self, Mode};
+use crate::load::error::{LoadError, Result, exit};
+use crate::load::input::open::InputName;
+use crate::load::job::{Settings, Stop};
+use crate::load::plan::{self, Plan};
+use crate::load::progress::Progress;
+use crate::load::rejects::Rejects;
+use crate::load::sort::budget;
+use crate::load::summary::{JSON_VERSION, Summary};
+use crate::load::target::LoadTarget;
+use crate::load::{load, plan_report};
+
+/// Does what the command line says, into the target that `open` makes for the plan. Returns the exit code.
+pub fn run<T: LoadTarget>(
+    args: &Args,
+    stop: &Stop,
+    output: &mut dyn Write,
+    open: impl FnOnce(&Plan) -> Result<T>,
+) -> u8 {
+    match try_run(args, stop, output, open) {
+        Ok(code) => code,
+        Err(error) => {
+            tell(&describe_error(args, &error));
+            error.exit_code()
+        }
+    }
+}
+
+fn try_run<T: LoadTarget>(
+    args: &Args,
+    stop: &Stop,
+    output: &mut dyn Write,
+    open: impl FnOnce(&Plan) -> Result<T>,
+) -> Result<u8> {
+    let plan = plan::make(args)?;
+    if args.dry_run {
+        let report =
+            if args.json { plan_report::to_json(&plan, args) } else { plan_report::to_text(&plan, args) };
+        print(output, report.trim_end())?;
+        return Ok(exit::CLEAN);
+    }
+    let targets = 1 + plan.schema.indexes().len();
+    let threads = args.thread_count();
+    let budget = budget::divide(args.memory.0, threads, targets).map_err(|least| {
+        let (given, least) = (args.memory, Size(least));
+        LoadError::Usage(format!(
+            "--memory {given} is too little for {threads} threads and {targets} indexes; at least {least} is needed"
+        ))
+    })?;
+    if !args.json {
+        tell_notes(&plan);
+    }
+    let target = open(&plan)?;
+    let spill_directory = args.tmp.clone().unwrap_or_else(|| args.db.clone());
+    let settings = Settings { threads, budget, spill_directory, on_duplicate: args.on_duplicate };
+    let names: Vec<InputName> = plan.inputs.iter().map(|input| input.name.clone()).collect();
+    let rejects = Rejects::new(names, args.max_errors, args.rejects.as_deref())?;
+    let progress = Progress::new(plan.inputs.iter().map(|input| input.stored_bytes).sum());
+    let summary = display::show_while(Mode::choose(args.json), &progress, &rejects, || {
+        load(&plan, target, &settings, &progress, &rejects, stop)
+    })?;
+    if rejects.count() > 0 && !args.json {
+        tell(&format!("warning: some rows were rejected\n{}", rejects.describe()));
+    }
+    print(output, &describe_summary(args, &summary))?;
+    Ok(summary.exit_code())
+}
+
+fn describe_summary(args: &Args, summary: &Summary) -> String {
+    if args.json {
+        // Cannot fail: the keys are strings and nothing writes.
+        return serde_json::to_string(summary).unwrap_or_default();
+    }
+    summary.to_string().trim_end().to_owned()
+}
+
+fn describe_error(args: &Args, error: &LoadError) -> String {
+    if args.json {
+        let message = error.to_string();
+        let code = error.exit_code();
+        return serde_json::json!({"version": JSON_VERSION, "event": "error", "exit_code": code, "message": message})
+            .to_string();
+    }
+    format!("error: {error}")
+}
+
+fn tell_notes(plan: &Plan) {
+    for column in &plan.columns {
+        if let Some(note) = &column.note {
+            tell(&format!("note: column {}: {note}", column.name));
+        }
+    }
+}
+
+fn print(output: &mut dyn Write, text: &str) -> Result<()> {
+    match writeln!(output, "{text}").and_then(|()| output.flush()) {
+        // Whoever reads may stop reading.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(alluvium_base::Error::io("write", "standard output", &error).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn tell(text: &str) {
+    // There is no other place to say that standard error is gone.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
