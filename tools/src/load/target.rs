@@ -32,11 +32,7 @@ pub trait LoadTarget: Sync {
     ///
     /// # Errors
     /// Those of reading, and damage that is found; whatever `each` returns.
-    fn read_back(
-        &self,
-        written: &Self::Written,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<()>;
+    fn read_back(&self, written: &Self::Written, each: &mut EachEntry<'_>) -> Result<()>;
 
     /// Bytes of the files.
     fn file_bytes(&self, written: &Self::Written) -> u64;
@@ -51,6 +47,9 @@ pub trait LoadTarget: Sync {
     /// Those of the engine; the database is then as it was.
     fn finish(self, written: Vec<Self::Written>) -> Result<()>;
 }
+
+/// What is called with the key and value of each entry.
+pub type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
 /// Writes entries in strictly ascending order of their keys.
 pub trait EntryWriter: Send {

@@ -14,7 +14,7 @@ use alluvium_tools::load::progress::Progress;
 use alluvium_tools::load::rejects::Rejects;
 use alluvium_tools::load::sort::budget::Budget;
 use alluvium_tools::load::summary::Summary;
-use alluvium_tools::load::target::{EntryWriter, LoadTarget};
+use alluvium_tools::load::target::{EachEntry, EntryWriter, LoadTarget};
 use clap::Parser;
 
 pub(crate) type EntryList = Vec<(Vec<u8>, Vec<u8>)>;
@@ -109,11 +109,7 @@ impl LoadTarget for MemoryTarget {
         Ok(MemoryWriter { target, entries: Vec::new(), fault: self.fault.clone() })
     }
 
-    fn read_back(
-        &self,
-        written: &MemoryFile,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn read_back(&self, written: &MemoryFile, each: &mut EachEntry<'_>) -> Result<()> {
         let mut entries = written.entries.clone();
         match self.fault {
             Fault::Loses(target) if target == written.target => drop(entries.pop()),
@@ -193,7 +189,7 @@ impl Run {
 
     /// The error of a load, with the directory taken out of it.
     pub(crate) fn error(&self) -> String {
-        let error = self.load().err().expect("the load must fail");
+        let error = self.load().map(|_| ()).expect_err("the load must fail");
         error.to_string().replace(&format!("{}/", self.directory.display()), "")
     }
 }
