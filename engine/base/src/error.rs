@@ -51,7 +51,9 @@ pub enum ErrorKind {
         supported: u32,
     },
     /// An encoded key exceeds its limit.
-    #[error("key of {len} bytes in {index} exceeds the limit of {max} bytes; shorten it or use a prefix-length index")]
+    #[error(
+        "key of {len} bytes in {index} exceeds the limit of {max} bytes; shorten it or use a prefix-length index"
+    )]
     KeyTooLong {
         /// The keyspace, table or index whose key it is.
         index: String,
@@ -137,7 +139,9 @@ pub enum ErrorKind {
         retry_after: Duration,
     },
     /// The commit is visible, but whether it will survive a crash is not known: writing or syncing the log failed.
-    #[error("the commit is visible but its durability is unknown: {cause}; read it back after a restart, or write it again")]
+    #[error(
+        "the commit is visible but its durability is unknown: {cause}; read it back after a restart, or write it again"
+    )]
     DurabilityUnknown {
         /// The failure of the log.
         cause: String,

@@ -9,7 +9,9 @@
 //! values, so that a test can fail, delay, lose or reorder anything, and a simulation can replay it from one seed.
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
-compile_error!("Alluvium supports 64-bit little-endian targets only: its memory layouts and file mappings assume both");
+compile_error!(
+    "Alluvium supports 64-bit little-endian targets only: its memory layouts and file mappings assume both"
+);
 
 pub mod checksum;
 pub mod clock;

@@ -51,7 +51,9 @@ pub struct WaitStatistics {
 impl WaitStatistics {
     /// Records one wait.
     pub fn record(&self, reason: WaitReason, nanos: u64) {
-        if let (Some(count), Some(total)) = (self.counts.get(reason as usize), self.nanos.get(reason as usize)) {
+        if let (Some(count), Some(total)) =
+            (self.counts.get(reason as usize), self.nanos.get(reason as usize))
+        {
             count.fetch_add(1, Ordering::Relaxed);
             total.fetch_add(nanos, Ordering::Relaxed);
         }
@@ -165,7 +167,8 @@ impl WaitPoint {
             }
             match (&simulation, left) {
                 (Some(simulation), left) => {
-                    let moved = MutexGuard::unlocked(guard, || simulation.run_one() || simulation.advance(left));
+                    let moved =
+                        MutexGuard::unlocked(guard, || simulation.run_one() || simulation.advance(left));
                     assert!(moved, "simulated deadlock: waiting for {:?} with no job to run", self.reason);
                 }
                 (None, Some(left)) => {

@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn writers_of_overlapping_keys_exclude_each_other_and_never_deadlock() {
         const KEYS: usize = 8;
-        let (latches, waits) = latches(KEYS);
+        let (latches, _) = latches(KEYS);
         let inside: Vec<AtomicBool> = (0..2 * KEYS).map(|_| AtomicBool::new(false)).collect();
         let enter = |offset: usize, keys: &[u64]| {
             for &key in keys {
@@ -183,7 +183,24 @@ mod tests {
                 });
             }
         });
-        assert!(waits.get(WaitReason::Latch).0 > 0);
+    }
+
+    #[test]
+    fn a_wait_for_a_latch_is_counted() {
+        let (latches, waits) = latches(4);
+        let held = latches.acquire(LatchClass::Primary, [1]);
+        let about_to_wait = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                about_to_wait.wait();
+                drop(latches.acquire(LatchClass::Primary, [1]));
+            });
+            about_to_wait.wait();
+            // Long enough for the other thread to have come to its wait.
+            std::thread::sleep(Duration::from_millis(100));
+            drop(held);
+        });
+        assert_eq!(waits.get(WaitReason::Latch).0, 1);
     }
 
     #[test]

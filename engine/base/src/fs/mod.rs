@@ -79,7 +79,10 @@ pub trait Fs: Send + Sync + fmt::Debug {
 }
 
 /// An open file. Reads and writes name their offset; handles may be shared between threads.
-#[expect(clippy::len_without_is_empty, reason = "the length is a call that can fail; nobody asks whether it is zero")]
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "the length is a call that can fail; nobody asks whether it is zero"
+)]
 pub trait File: Send + Sync + fmt::Debug {
     /// The path it was opened by, for messages.
     fn path(&self) -> &Path;

@@ -43,7 +43,9 @@ impl Fs for RealFs {
             }
         }
         let file = options.open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists { what: path.display().to_string() }.into(),
+            io::ErrorKind::AlreadyExists => {
+                ErrorKind::AlreadyExists { what: path.display().to_string() }.into()
+            }
             _ => Error::io("open", path, &error),
         })?;
         Ok(Arc::new(RealFile { file, path: path.to_owned() }))
@@ -138,7 +140,8 @@ impl Fs for RealFs {
                 path.display()
             )));
         }
-        let map = MmapOptions::new().len(len).map_raw(&file).map_err(|error| Error::io("map", path, &error))?;
+        let map =
+            MmapOptions::new().len(len).map_raw(&file).map_err(|error| Error::io("map", path, &error))?;
         Ok(Some(Arc::new(RealMapping { map })))
     }
 
@@ -155,7 +158,8 @@ impl Fs for RealFs {
         if text.is_empty() {
             return u128::from(std::process::id()) << 64 | 1;
         }
-        let half = |identity| u128::from(checksum::checksum(checksum::seed(identity, 0), text.trim().as_bytes()));
+        let half =
+            |identity| u128::from(checksum::checksum(checksum::seed(identity, 0), text.trim().as_bytes()));
         half(0) << 64 | half(1)
     }
 
@@ -165,6 +169,16 @@ impl Fs for RealFs {
     }
 }
 
+/// Memory that this process may use, in bytes: the machine's, or less if its control group (version 2) says so.
+#[must_use]
+pub fn memory_limit_bytes() -> u64 {
+    let information = rustix::system::sysinfo();
+    let machine = information.totalram.saturating_mul(u64::from(information.mem_unit));
+    let group =
+        fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    group.unwrap_or(machine).min(machine)
+}
+
 /// Says who holds a lock, for the error of the next one who wants it.
 fn holder() -> String {
     let program = std::env::args().next().unwrap_or_default();
@@ -172,10 +186,11 @@ fn holder() -> String {
     format!("process {}, {name}", std::process::id())
 }
 
-/// False for file systems on which a shared mapping is not coherent with `pwrite`, or whose files another machine may
-/// shorten: network and user-space file systems.
+/// False for file systems on which a shared mapping is not coherent with `pwrite`, whose files another machine may
+/// shorten (network and user-space file systems), or on which storing into a filled page needs new space, so that a full
+/// disk would kill the process by SIGBUS (those that copy on write).
 fn mapping_is_safe(file: &fs::File) -> bool {
-    const UNSAFE_TYPES: [u64; 7] = [
+    const UNSAFE_TYPES: [u64; 10] = [
         0x6969,      // NFS
         0xff53_4d42, // CIFS
         0xfe53_4d42, // SMB2
@@ -183,6 +198,9 @@ fn mapping_is_safe(file: &fs::File) -> bool {
         0x0102_1997, // 9P
         0x00c3_6400, // Ceph
         0x5346_414f, // AFS
+        0x9123_683e, // Btrfs
+        0x2fc1_2fc1, // ZFS
+        0xca45_1a4e, // bcachefs
     ];
     rustix::fs::fstatfs(file).is_ok_and(|statistics| {
         let kind = statistics.f_type as u64 & 0xffff_ffff;
@@ -223,12 +241,20 @@ impl File for RealFile {
     }
 
     #[cfg(target_os = "linux")]
-    #[expect(unsafe_code, reason = "no safe wrapper of sync_file_range exists; without it large files end in one long fsync")]
+    #[expect(
+        unsafe_code,
+        reason = "no safe wrapper of sync_file_range exists; without it large files end in one long fsync"
+    )]
     fn start_writeback(&self, offset: u64, len: u64) -> Result<()> {
         use std::os::fd::AsRawFd;
         // SAFETY: the call takes a descriptor, which `self.file` keeps open, and integers; it touches no memory.
         let result = unsafe {
-            libc::sync_file_range(self.file.as_raw_fd(), offset as i64, len as i64, libc::SYNC_FILE_RANGE_WRITE)
+            libc::sync_file_range(
+                self.file.as_raw_fd(),
+                offset as i64,
+                len as i64,
+                libc::SYNC_FILE_RANGE_WRITE,
+            )
         };
         // A hint that a file system does not know is no failure; a real write error comes back from `sync_data`.
         let _ = result;
@@ -241,7 +267,8 @@ impl File for RealFile {
     }
 
     fn len(&self) -> Result<u64> {
-        let metadata = self.file.metadata().map_err(|error| Error::io("get the size of", &self.path, &error))?;
+        let metadata =
+            self.file.metadata().map_err(|error| Error::io("get the size of", &self.path, &error))?;
         Ok(metadata.len())
     }
 
@@ -284,7 +311,10 @@ impl RealMapping {
         );
     }
 
-    #[expect(unsafe_code, reason = "the log's ring is a shared mapping: a memcpy into it costs 12 ns, a pwrite 470")]
+    #[expect(
+        unsafe_code,
+        reason = "the log's ring is a shared mapping: a memcpy into it costs 12 ns, a pwrite 470"
+    )]
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word at {offset} is not aligned");
         self.check(offset, 8);
@@ -299,19 +329,29 @@ impl Mapping for RealMapping {
         self.map.len()
     }
 
-    #[expect(unsafe_code, reason = "the log's ring is a shared mapping: a memcpy into it costs 12 ns, a pwrite 470")]
+    #[expect(
+        unsafe_code,
+        reason = "the log's ring is a shared mapping: a memcpy into it costs 12 ns, a pwrite 470"
+    )]
     fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         // SAFETY: source and target are valid for `bytes.len()` bytes (checked) and do not overlap, since no Rust slice
         // refers to the mapping. Callers of `Mapping` never write one byte from two threads at once.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(offset), bytes.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(offset), bytes.len())
+        }
     }
 
-    #[expect(unsafe_code, reason = "the log's ring is a shared mapping: a memcpy into it costs 12 ns, a pwrite 470")]
+    #[expect(
+        unsafe_code,
+        reason = "the log's ring is a shared mapping: a memcpy into it costs 12 ns, a pwrite 470"
+    )]
     fn read(&self, offset: usize, buffer: &mut [u8]) {
         self.check(offset, buffer.len());
         // SAFETY: as in `write`, in the other direction.
-        unsafe { std::ptr::copy_nonoverlapping(self.map.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len()) }
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.map.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len())
+        }
     }
 
     fn store_u64(&self, offset: usize, value: u64) {

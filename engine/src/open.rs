@@ -1,0 +1,388 @@
+//! Opening a database: from a directory of files to a running tree.
+//!
+//! 1. Take the directory's lock (not when read-only).
+//! 2. Read `CURRENT` and the manifest; every table that it names must be there, with its size.
+//! 3. Replay the log from the manifest's replay start into memtables; one that is full is flushed on the way, so that
+//!    replay needs no more memory than running does.
+//! 4. Make a new incarnation durable, with what was flushed and where the previous incarnation ended.
+//! 5. Start the log at a fresh address, then the workers. What is left of the replayed entries is a frozen memtable
+//!    like any other, and is flushed in the background.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use alluvium_base::key::{KeyspaceId, Seqno};
+use alluvium_base::random::Random;
+use alluvium_base::sync::{Mutex, RwLock, WaitPoint, WaitReason, WaitStatistics};
+use alluvium_base::{Error, ErrorKind, Result};
+use alluvium_compaction::{AcceptedEnd, FileMeta, ManifestState, VersionEdit};
+use alluvium_sstable::BlockCache;
+use alluvium_sstable::cache::CacheOptions;
+use alluvium_wal::{Log, LogOptions, RecoveredRecord, RecoveryOptions, RecoveryReport, recover};
+use arc_swap::ArcSwap;
+
+use crate::batch::Operations;
+use crate::commit::{AdmissionControl, Publisher, apply_operation};
+use crate::environment::Environment;
+use crate::executor::Executor;
+use crate::layout;
+use crate::manifest::{self, Current, Manifest};
+use crate::memtable::Memtable;
+use crate::options::Options;
+use crate::parts::{Joiner, Payload};
+use crate::read_state::{Immutable, ReadState};
+use crate::row::Latches;
+use crate::snapshot::SnapshotRegistry;
+use crate::statistics::Counters;
+use crate::table_store::TableStore;
+use crate::tree::{Tree, TreeState, Versions};
+
+/// How long the log's ring lets a reader of blocks expect an entry to be, until real ones are measured.
+const AVERAGE_BLOCK_BYTES: usize = 4096;
+
+/// Opens or creates the database in `directory` for writing, and starts its workers.
+pub(crate) fn open(environment: Environment, directory: &Path, options: Options) -> Result<Arc<Tree>> {
+    options.check()?;
+    let fs = Arc::clone(&environment.fs);
+    if options.create_if_missing {
+        fs.create_directory_all(directory)?;
+    } else if !fs.exists(&layout::current(directory))? {
+        return Err(Error::not_found(format!("database in {}", directory.display())));
+    }
+    let lock = fs.lock(&layout::lock(directory)).map_err(|error| match error.kind() {
+        ErrorKind::InUse { holder, .. } => {
+            ErrorKind::InUse { path: directory.to_owned(), holder: holder.clone() }.into()
+        }
+        _ => error,
+    })?;
+    let (manifest, loaded) = match Current::read(fs.as_ref(), directory)? {
+        Some(current) => {
+            let (loaded, snapshot_bytes) = load(fs.as_ref(), directory, &current)?;
+            (Manifest::open(&fs, directory, current, snapshot_bytes)?, loaded)
+        }
+        None => create(&environment, directory)?,
+    };
+    // A crash may have left tables that no edit names; their numbers are not used again while they wait for removal.
+    let left_behind =
+        fs.list_directory(directory)?.iter().filter_map(|entry| layout::parse_table(&entry.name)).max();
+    let tree = build(environment, directory, options, loaded, Some(manifest))?;
+    tree.next_file_id.fetch_max(left_behind.map_or(0, |id| id + 1), Ordering::Relaxed);
+    *tree.lock.lock() = Some(lock);
+    let replay = replay(&tree, true)?;
+    start_incarnation(&tree, replay)?;
+    crate::background::start_workers(&tree)?;
+    Ok(tree)
+}
+
+/// Opens the database in `directory` for reading: no lock, no thread, no write.
+pub(crate) fn open_read_only(
+    environment: Environment,
+    directory: &Path,
+    options: Options,
+) -> Result<Arc<Tree>> {
+    options.check()?;
+    let fs = Arc::clone(&environment.fs);
+    let current = Current::read(fs.as_ref(), directory)?
+        .ok_or_else(|| Error::not_found(format!("database in {}", directory.display())))?;
+    let (loaded, _) = load(fs.as_ref(), directory, &current)?;
+    let tree = build(environment, directory, options, loaded, None)?;
+    let replay = replay(&tree, false)?;
+    let immutables = replay
+        .memtables
+        .into_iter()
+        .map(|memtable| Arc::new(Immutable { memtable, log_end: 0, newest: replay.last_seqno }))
+        .collect();
+    let old = tree.read_state.load_full();
+    let (active, version) = (Arc::clone(&old.active), Arc::clone(&old.version));
+    tree.read_state.store(Arc::new(ReadState { active, immutables, version }));
+    tree.snapshots.publish(replay.last_seqno);
+    Ok(tree)
+}
+
+/// Creates an empty database. A directory that has tables or logs but no `CURRENT` is damaged, not new.
+fn create(environment: &Environment, directory: &Path) -> Result<(Manifest, ManifestState)> {
+    let fs = &environment.fs;
+    let leftover = fs.list_directory(directory)?.into_iter().find(|entry| {
+        layout::parse_table(&entry.name).is_some()
+            || Path::new(&entry.name).extension().is_some_and(|e| e == "log")
+    });
+    if let Some(leftover) = leftover {
+        return Err(Error::corrupt(
+            layout::current(directory),
+            0,
+            format!("it is missing, but {} is there; restore it from a backup", leftover.name),
+        ));
+    }
+    let mut random = Random::new(environment.entropy);
+    let loaded = ManifestState {
+        database_id: u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
+        next_file_id: 1,
+        next_keyspace_id: 1,
+        ..ManifestState::default()
+    };
+    let manifest = Manifest::create(fs, directory, loaded.database_id, 1, &loaded.to_edit())?;
+    // The name of the directory itself must last, too.
+    if let Some(parent) = directory.parent() {
+        fs.sync_directory(parent)?;
+    }
+    Ok((manifest, loaded))
+}
+
+/// Reads the manifest and checks that the tables it names are there. Returns the length of its first record, too.
+fn load(fs: &dyn alluvium_base::fs::Fs, directory: &Path, current: &Current) -> Result<(ManifestState, u64)> {
+    let records = manifest::read(fs, directory, current)?;
+    let path = layout::manifest(directory, current.number);
+    let mut loaded = ManifestState::default();
+    for record in &records {
+        loaded.apply(&record.edit).map_err(|error| {
+            Error::corrupt(&path, record.offset, format!("an edit does not fit: {error}"))
+        })?;
+    }
+    if loaded.database_id != current.database_id {
+        return Err(Error::corrupt(&path, 0, "it belongs to another database than CURRENT"));
+    }
+    for (_, file) in loaded.version.files() {
+        check_table(fs, directory, file)?;
+    }
+    let snapshot_bytes = records.first().map_or(0, |record| record.bytes);
+    Ok((loaded, snapshot_bytes))
+}
+
+fn check_table(fs: &dyn alluvium_base::fs::Fs, directory: &Path, file: &FileMeta) -> Result<()> {
+    let path = layout::table(directory, file.id);
+    let size = fs.file_size(&path).map_err(|error| {
+        if error.is_missing_file() {
+            Error::corrupt(&path, 0, "the manifest names this table, but the file is missing")
+        } else {
+            error
+        }
+    })?;
+    if size != file.bytes() {
+        let detail = format!("the table has {size} bytes, the manifest says {}", file.bytes());
+        return Err(Error::corrupt(&path, size.min(file.bytes()), detail));
+    }
+    Ok(())
+}
+
+fn build(
+    environment: Environment,
+    directory: &Path,
+    options: Options,
+    loaded: ManifestState,
+    manifest: Option<Manifest>,
+) -> Result<Arc<Tree>> {
+    let waits = Arc::new(WaitStatistics::default());
+    let clock = Arc::clone(&environment.clock);
+    let memory = options.split_memory(environment.memory_bytes);
+    let cache_options = CacheOptions {
+        capacity_bytes: memory.cache_bytes,
+        cpus: environment.cpus,
+        average_entry_bytes: AVERAGE_BLOCK_BYTES,
+    };
+    let cache: Arc<BlockCache> = BlockCache::new(cache_options, Arc::clone(&clock), Arc::clone(&waits));
+    let tables = TableStore::new(Arc::clone(&environment.fs), directory.to_owned(), Arc::clone(&cache));
+    let active = Memtable::new(memory.memtable_bytes);
+    let version = Arc::new(loaded.version.clone());
+    let read_state = ReadState { active: Arc::clone(&active), immutables: Vec::new(), version };
+    let last_seqno = loaded.last_seqno;
+    let identities = Random::new(environment.entropy ^ loaded.incarnation.wrapping_mul(0x9e37_79b9));
+    Ok(Arc::new(Tree {
+        directory: directory.to_owned(),
+        memory,
+        counters: Counters::default(),
+        snapshots: SnapshotRegistry::new(last_seqno, Arc::clone(&clock)),
+        read_state: ArcSwap::from_pointee(read_state),
+        gate: RwLock::new(active),
+        database_id: loaded.database_id,
+        next_part_number: AtomicU64::new(0),
+        next_file_id: Arc::new(AtomicU64::new(loaded.next_file_id)),
+        next_keyspace_id: AtomicU32::new(loaded.next_keyspace_id),
+        latches: Latches::new(&clock, &waits),
+        any_dropped: AtomicBool::new(!loaded.dropped_keyspaces.is_empty()),
+        dropped: ArcSwap::from_pointee(loaded.dropped_keyspaces.iter().copied().collect()),
+        versions: Mutex::new(Versions { manifest, durable: loaded }),
+        state: Mutex::new(TreeState::default()),
+        progress: WaitPoint::new(WaitReason::Backpressure, Arc::clone(&clock), Arc::clone(&waits)),
+        publisher: Publisher::new(last_seqno + 1, Arc::clone(&clock), Arc::clone(&waits)),
+        next_seqno: AtomicU64::new(last_seqno + 1),
+        identities: Mutex::new(identities),
+        log: OnceLock::new(),
+        lock: Mutex::new(None),
+        tables,
+        cache,
+        executor: Executor::new(environment.executor.clone(), &clock, &waits),
+        closed: Arc::new(AtomicBool::new(false)),
+        admission: AdmissionControl::new(&options),
+        waits,
+        options,
+        environment,
+    }))
+}
+
+/// What the log gave back.
+struct Replay {
+    /// Replayed entries that are not in a table yet, oldest first.
+    memtables: Vec<Arc<Memtable>>,
+    /// Tables made of those that did not fit.
+    flushed: Vec<Arc<FileMeta>>,
+    /// Everything below this address is in `flushed` (or was in a table before).
+    flushed_end: Option<u64>,
+    last_seqno: Seqno,
+    report: RecoveryReport,
+}
+
+/// Replays the log. With `may_flush`, a memtable that is full becomes a table at once.
+fn replay(tree: &Arc<Tree>, may_flush: bool) -> Result<Replay> {
+    let (options, mut last_seqno) = {
+        let durable = &tree.versions.lock().durable;
+        let options = RecoveryOptions {
+            directory: tree.directory.clone(),
+            database_id: tree.database_id,
+            mode: tree.options.recovery_mode,
+            replay_start: durable.log_replay_start,
+            last_incarnation: durable.incarnation,
+            accepted_ends: durable
+                .accepted_ends
+                .iter()
+                .map(|accepted| (accepted.incarnation, accepted.end))
+                .collect(),
+            durable_address: 0,
+            read_only: !may_flush,
+        };
+        (options, durable.last_seqno)
+    };
+    let mut memtables: Vec<Arc<Memtable>> = vec![tree.new_memtable()];
+    // The newest sequence number in the last memtable: what its tables are ordered by.
+    let mut newest = 0;
+    let mut flushed = Vec::new();
+    let mut flushed_end = None;
+    let mut joiner = Joiner::default();
+    let dropped = tree.dropped.load_full();
+    let mut on_record = |record: RecoveredRecord<'_>| -> Result<()> {
+        let not_understood = || {
+            let detail = "a log record with a valid checksum is not understood";
+            Error::corrupt(&tree.directory, record.address, detail)
+        };
+        // A batch in parts must not be cut by the new replay start.
+        let between_batches = joiner.is_empty();
+        let joined;
+        let batch = match joiner.take(record.incarnation, record.payload) {
+            Payload::Whole(batch) => batch,
+            Payload::Joined(batch) => {
+                joined = batch;
+                joined.as_slice()
+            }
+            Payload::Pending => return Ok(()),
+            Payload::Unknown => return Err(not_understood()),
+        };
+        let Some(mut memtable) = memtables.last().map(Arc::clone) else { return Ok(()) };
+        if memtable.memory_bytes() >= tree.memory.memtable_bytes && between_batches {
+            if may_flush {
+                flushed.extend(crate::background::flush_now(tree, &memtable, newest)?);
+                flushed_end = Some(record.address);
+                memtables.clear();
+            }
+            memtable = tree.new_memtable();
+            memtables.push(Arc::clone(&memtable));
+        }
+        let mut operations = Operations::of_record(batch);
+        for (seqno, operation) in (record.seqno..).zip(operations.by_ref()) {
+            // What was written to a keyspace that was dropped later is gone with it.
+            if KeyspaceId::of(operation.key).is_none_or(|keyspace| !dropped.contains(&keyspace)) {
+                apply_operation(&memtable, &operation, seqno);
+            }
+            newest = seqno;
+        }
+        if operations.is_complete() { Ok(()) } else { Err(not_understood()) }
+    };
+    let report = recover(&tree.environment.fs, &options, &mut on_record)?;
+    memtables.retain(|memtable| !memtable.is_empty());
+    last_seqno = last_seqno.max(report.highest_seqno).max(newest);
+    Ok(Replay { memtables, flushed, flushed_end, last_seqno, report })
+}
+
+/// Makes the new incarnation durable, then starts its log.
+fn start_incarnation(tree: &Arc<Tree>, replay: Replay) -> Result<()> {
+    let (previous, old_replay_start) = {
+        let durable = &tree.versions.lock().durable;
+        (durable.incarnation, durable.log_replay_start)
+    };
+    let start_address = replay.report.next_start_address;
+    let replay_start = if replay.memtables.is_empty() {
+        start_address
+    } else {
+        replay.flushed_end.unwrap_or(old_replay_start)
+    };
+    let incarnation = previous + 1;
+    // Dropped keyspaces of which neither a file nor the log has anything any more can be forgotten.
+    let purged_keyspaces = if replay.memtables.is_empty() { unused_dropped(tree) } else { Vec::new() };
+    let edit = VersionEdit {
+        purged_keyspaces,
+        incarnation: Some(incarnation),
+        accepted_ends: vec![AcceptedEnd { incarnation: previous, end: replay.report.end }],
+        log_replay_start: Some(replay_start),
+        last_seqno: Some(replay.last_seqno),
+        added: replay.flushed.into_iter().map(|file| (0, file)).collect(),
+        ..VersionEdit::default()
+    };
+    tree.install(&edit, None)?;
+    let options = LogOptions {
+        directory: tree.directory.clone(),
+        database_id: tree.database_id,
+        incarnation,
+        start_address,
+        segment_bytes: tree.options.log_segment_bytes,
+        ring_bytes: tree.options.log_ring_bytes,
+        segments_recycled_max: 2,
+    };
+    let (fs, clock) = (Arc::clone(&tree.environment.fs), Arc::clone(&tree.environment.clock));
+    let log = Log::create(fs, clock, Arc::clone(&tree.waits), options)?;
+    log.release_before(replay_start)?;
+    if tree.log.set(log).is_err() {
+        return Err(Error::invalid("the log was started twice"));
+    }
+    tree.next_seqno.store(replay.last_seqno + 1, Ordering::Relaxed);
+    tree.publisher.restart(replay.last_seqno + 1);
+    tree.snapshots.publish(replay.last_seqno);
+    let state = tree.state.lock();
+    let old = tree.read_state.load_full();
+    let immutables = replay
+        .memtables
+        .into_iter()
+        .map(|memtable| Arc::new(Immutable { memtable, log_end: start_address, newest: replay.last_seqno }))
+        .collect();
+    let (active, version) = (Arc::clone(&old.active), Arc::clone(&old.version));
+    tree.read_state.store(Arc::new(ReadState { active, immutables, version }));
+    drop(state);
+    Ok(())
+}
+
+fn unused_dropped(tree: &Tree) -> Vec<KeyspaceId> {
+    let version = tree.versions.lock().durable.version.clone();
+    let is_used = |keyspace: KeyspaceId| {
+        let range = crate::iter::bounds_in(keyspace, &[], None);
+        version.files().any(|(_, file)| file.range().overlaps(&range))
+    };
+    tree.dropped.load().iter().copied().filter(|&keyspace| !is_used(keyspace)).collect()
+}
+
+/// Names of files in the directory that no version needs: left by jobs that a crash cut off.
+pub(crate) fn orphans(tree: &Tree) -> Result<Vec<PathBuf>> {
+    let (live, manifest) = {
+        let versions = tree.versions.lock();
+        let live: HashSet<u64> = versions.durable.version.files().map(|(_, file)| file.id).collect();
+        (live, versions.manifest.as_ref().map_or(0, Manifest::number))
+    };
+    let entries = tree.environment.fs.list_directory(&tree.directory)?;
+    Ok(entries
+        .into_iter()
+        .filter(|entry| {
+            let table = layout::parse_table(&entry.name).is_some_and(|id| !live.contains(&id));
+            let old_manifest = layout::parse_manifest(&entry.name).is_some_and(|number| number != manifest);
+            table || old_manifest || entry.name.ends_with(".tmp")
+        })
+        .map(|entry| tree.directory.join(entry.name))
+        .collect())
+}
