@@ -1,1 +1,5 @@
-//! Placeholder while the crate is being written.
+//! Whole-system tests of Alluvium live in this crate's `tests/` folder; what they share lives here.
+//!
+//! See `tests/README.md` for the short and long forms and their commands.
+
+pub mod sources;
