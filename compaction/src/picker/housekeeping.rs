@@ -81,11 +81,7 @@ impl Tree<'_> {
         let enough =
             summary.range_tombstones > 0 || (dead > 0 && dead as f64 >= share * summary.entries as f64);
         let no_snapshot = self.inputs.oldest_snapshot.is_none_or(|oldest| summary.seqno_max <= oldest);
-        let nothing_below = || {
-            (level + 1..=BOTTOM_LEVEL)
-                .all(|deeper| self.version.level(deeper).overlapping(file.range()).is_empty())
-        };
-        enough && no_snapshot && nothing_below()
+        enough && no_snapshot && self.is_nothing_below(level, file)
     }
 
     /// A plan that writes `file` anew into its own level (from 1).

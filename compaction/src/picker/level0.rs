@@ -74,7 +74,11 @@ impl Tree<'_> {
             }
         }
         let overlapped = overlapped?;
-        self.take_within_hull(stack, &mut chosen, &overlapped);
+        if overlapped.is_empty() {
+            self.take_small_neighbours(stack, seed, &mut chosen);
+        } else {
+            self.take_within_hull(stack, &mut chosen, &overlapped);
+        }
         let files = stack.chosen(&chosen);
         let base_level = self.targets.base_level;
         let kind = match files.as_slice() {
@@ -115,6 +119,27 @@ impl Tree<'_> {
             if let Some(below) = self.fits(stack, &grown, false)
                 && below.len() == overlapped.len()
             {
+                *chosen = grown;
+            }
+        }
+    }
+
+    /// Adds small files beside the seed, if nothing of the base level lies between, so that they become one file there.
+    fn take_small_neighbours(&self, stack: &Stack<'_>, seed: usize, chosen: &mut Vec<bool>) {
+        let mut beside: Vec<usize> =
+            (0..stack.files.len()).filter(|&at| stack.older(at).next().is_none()).collect();
+        beside.sort_unstable_by(|&a, &b| stack.files[a].range().start.cmp(&stack.files[b].range().start));
+        let Some(middle) = beside.iter().position(|&at| at == seed) else { return };
+        let (before, after) = beside.split_at(middle);
+        let sides: [Vec<usize>; 2] = [before.iter().rev().copied().collect(), after.to_vec()];
+        for side in sides {
+            for at in side {
+                let mut grown = chosen.clone();
+                grown[at] = true;
+                let small = self.are_small(&stack.chosen(&grown), self.targets.base_level);
+                if !small || self.fits(stack, &grown, false).is_none_or(|overlapped| !overlapped.is_empty()) {
+                    break;
+                }
                 *chosen = grown;
             }
         }

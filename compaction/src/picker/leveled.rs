@@ -42,34 +42,45 @@ impl Tree<'_> {
         }
         let mut files = vec![file.clone()];
         let overlapped = self.take_output_level(level, &files, level + 1)?;
-        if overlapped.is_empty() && self.may_move(file, level + 1) {
+        let is_small = self.are_small(&files, level + 1);
+        if overlapped.is_empty() && !is_small && self.may_move(file, level + 1) {
             return self.plan(PlanKind::Move, reason, vec![PlanInput { level, files }], level + 1);
         }
         self.take_neighbours(level, &mut files, &overlapped);
+        let kind = match files.as_slice() {
+            [file] if overlapped.is_empty() && self.may_move(file, level + 1) => PlanKind::Move,
+            _ => PlanKind::Merge,
+        };
         let inputs = vec![PlanInput { level, files }, PlanInput { level: level + 1, files: overlapped }];
-        self.plan(PlanKind::Merge, reason, inputs, level + 1)
+        self.plan(kind, reason, inputs, level + 1)
     }
 
-    /// Adds more files of `level` as long as the job rewrites nothing more of the next level for them.
+    /// Adds more files of `level`, beside the one in `files`, as long as the job rewrites nothing more of the next level
+    /// for them: all within the hull of `overlapped`, or if that is empty, small neighbours.
     fn take_neighbours(&self, level: u8, files: &mut Vec<Arc<FileMeta>>, overlapped: &[Arc<FileMeta>]) {
-        let Some(hull) = KeyRange::hull(overlapped.iter().map(|file| file.range())) else { return };
-        let candidates = self.version.level(level).overlapping(&hull);
-        let mut bytes: u64 = files.iter().chain(overlapped).map(|file| file.bytes()).sum();
-        let Some(at) = candidates.iter().position(|file| file.id == files[0].id) else { return };
-        let (before, after) = candidates.split_at(at);
+        let all = self.version.level(level).files();
+        let Some(at) = all.iter().position(|file| file.id == files[0].id) else { return };
+        let hull = KeyRange::hull(overlapped.iter().map(|file| file.range()));
+        let fits = |file: &Arc<FileMeta>, grown: &[Arc<FileMeta>]| {
+            let bytes: u64 = grown.iter().chain(overlapped).map(|file| file.bytes()).sum();
+            let wanted = match &hull {
+                Some(hull) => hull.overlaps(file.range()) && bytes <= self.inputs.shape.job_bytes_max,
+                None => self.are_small(grown, level + 1),
+            };
+            let same_below = || {
+                self.take_output_level(level, grown, level + 1)
+                    .is_some_and(|now| now.len() == overlapped.len())
+            };
+            wanted && !self.claims.holds(file) && same_below()
+        };
         // From the chosen file outwards, so that the job's files stay neighbours.
-        let sides: [Vec<&Arc<FileMeta>>; 2] = [before.iter().rev().collect(), after.iter().skip(1).collect()];
-        for side in sides {
-            for file in side {
-                bytes += file.bytes();
+        for outwards in
+            [Box::new((0..at).rev()) as Box<dyn Iterator<Item = usize>>, Box::new(at + 1..all.len())]
+        {
+            for file in outwards.filter_map(|at| all.get(at)) {
                 let mut grown = files.clone();
                 grown.push(file.clone());
-                let fits = !self.claims.holds(file) && bytes <= self.inputs.shape.job_bytes_max;
-                let same_below = || {
-                    self.take_output_level(level, &grown, level + 1)
-                        .is_some_and(|now| now.len() == overlapped.len())
-                };
-                if !fits || !same_below() {
+                if !fits(file, &grown) {
                     break;
                 }
                 *files = grown;

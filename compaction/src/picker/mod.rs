@@ -23,6 +23,8 @@ mod leveled;
 mod manual;
 mod plan;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -41,6 +43,9 @@ pub use shape::{LevelTargets, TreeShape};
 
 /// A base level this many times its target is compacted before level 0.
 const BASE_LEVEL_OVERFULL: f64 = 2.0;
+
+/// A file below this share (one over …) of its level's file size is merged with its neighbours rather than moved.
+const SMALL_FILE_SHARE: u64 = 4;
 
 /// Which jobs are wanted, so that lanes of their own can be kept for draining level 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,21 +199,28 @@ impl<'a> Tree<'a> {
         (!blocked).then(|| overlapped.to_vec())
     }
 
-    /// True if `file` may become part of `output_level` as it is. The caller has checked that it overlaps nothing there.
+    /// True if `file` may become part of `output_level` as it is, and nothing is lost by that. The caller has checked
+    /// that it overlaps nothing there.
     fn may_move(&self, file: &FileMeta, output_level: u8) -> bool {
         let deeper = self.version.level(output_level + 1);
-        let hides_nothing = file.has_tombstones()
-            && !(output_level + 1..=BOTTOM_LEVEL)
-                .any(|level| !self.version.level(level).overlapping(file.range()).is_empty());
+        let hides_nothing = file.has_tombstones() && self.is_nothing_below(output_level, file);
         let has_dropped =
             file.summary.keyspaces.iter().any(|properties| self.is_dropped(properties.keyspace));
-        // Small files are merged with each other rather than carried to the bottom one by one.
-        let large_enough = file.bytes() >= self.targets.file_bytes(output_level, self.inputs.shape) / 4;
         let overlap_max = self.targets.overlap_bytes_max(output_level, self.inputs.shape);
-        large_enough
-            && !hides_nothing
-            && !has_dropped
-            && deeper.overlapping_bytes(file.range()) <= overlap_max
+        !hides_nothing && !has_dropped && deeper.overlapping_bytes(file.range()) <= overlap_max
+    }
+
+    /// True if no level below `level` overlaps the range of `file`.
+    fn is_nothing_below(&self, level: u8, file: &FileMeta) -> bool {
+        (level + 1..=BOTTOM_LEVEL)
+            .all(|deeper| self.version.level(deeper).overlapping(file.range()).is_empty())
+    }
+
+    /// True if `files` together are too small to be a file of `level` of their own: rather than be carried to the
+    /// bottom one by one, they are merged with neighbours.
+    fn are_small(&self, files: &[Arc<FileMeta>], level: u8) -> bool {
+        let bytes: u64 = files.iter().map(|file| file.bytes()).sum();
+        bytes < self.targets.file_bytes(level, self.inputs.shape) / SMALL_FILE_SHARE
     }
 
     fn is_dropped(&self, keyspace: KeyspaceId) -> bool {
