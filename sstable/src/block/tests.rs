@@ -82,6 +82,18 @@ fn equal_heads_are_told_apart_by_bytes() {
 }
 
 #[test]
+fn heads_are_counted_in_blocks_of_any_length() {
+    let mut random = Random::new(13);
+    for len in (0..200).chain([1000, 4096]) {
+        let mut heads: Vec<u64> = (0..len).map(|_| random.below(300)).collect();
+        heads.sort_unstable();
+        for head in 0..302 {
+            assert_eq!(heads_below(&heads, head), heads.partition_point(|&other| other < head));
+        }
+    }
+}
+
+#[test]
 fn many_versions_of_one_key_are_found_by_trailer() {
     let entries = sorted((0..500).map(|seqno| (b"key".to_vec(), put(seqno * 2), b"v".to_vec())).collect());
     let probes: Vec<(Vec<u8>, Trailer)> = (0..1001)
