@@ -114,56 +114,61 @@ impl Table {
         nth_partition(filter.offset, number, len, len)
     }
 
-    /// Partition `number` of the point filter.
-    pub(crate) fn point_filter_partition(
+    /// Reads partition `number` of the point filter past the cache.
+    pub(super) fn read_point_filter(
         &self,
         filter: &Placed<PointFilterShape>,
         number: u64,
-        fill: FillPolicy,
-    ) -> Result<Arc<CachedBlock>> {
+    ) -> Result<PointFilterPartition> {
         let handle = self.point_filter_handle(filter, number);
-        self.cached(handle.offset, BlockClass::Filter, fill, || {
-            let opened = self.read_block(handle, BlockKind::PointFilter)?;
-            PointFilterPartition::parse(&opened.raw, handle.len as usize)
-                .map(Content::PointFilter)
-                .ok_or_else(|| self.corrupt(handle.offset, "a filter partition has a wrong length"))
+        let opened = self.read_block(handle, BlockKind::PointFilter)?;
+        PointFilterPartition::parse(&opened.raw, handle.len as usize)
+            .ok_or_else(|| self.corrupt(handle.offset, "a filter partition has a wrong length"))
+    }
+
+    /// Reads partition `number` of the prefix filter past the cache.
+    pub(super) fn read_prefix_filter(
+        &self,
+        filter: &Placed<PrefixFilterShape>,
+        number: u64,
+    ) -> Result<PrefixFilterPartition> {
+        let handle = self.prefix_filter_handle(filter, number);
+        let opened = self.read_block(handle, BlockKind::PrefixFilter)?;
+        PrefixFilterPartition::parse(opened.raw, filter.shape).ok_or_else(|| {
+            self.corrupt(handle.offset, "a prefix filter partition is not what its writer made")
         })
     }
 
-    pub(crate) fn point_filter_lines<'a>(
+    /// False if the point filter has certainly not been given `hash`.
+    pub(super) fn point_filter_may_contain(
         &self,
-        block: &'a CachedBlock,
-        offset: u64,
-    ) -> Result<&'a PointFilterPartition> {
+        filter: &Placed<PointFilterShape>,
+        hash: u64,
+    ) -> Result<bool> {
+        let (number, line) = filter.shape.place(hash);
+        let offset = self.point_filter_handle(filter, number).offset;
+        let block = self.cached(offset, BlockClass::Filter, FillPolicy::Fill, || {
+            self.read_point_filter(filter, number).map(Content::PointFilter)
+        })?;
         match &block.0 {
-            Content::PointFilter(partition) => Ok(partition),
+            Content::PointFilter(partition) => Ok(partition.may_contain(line, hash, filter.shape.probes)),
             _ => Err(self.corrupt(offset, "the point filter overlaps other blocks")),
         }
     }
 
-    /// Partition `number` of the prefix filter.
-    pub(crate) fn prefix_filter_partition(
+    /// False if the prefix filter has certainly not been given `hash`.
+    pub(super) fn prefix_filter_may_contain(
         &self,
         filter: &Placed<PrefixFilterShape>,
-        number: u64,
-        fill: FillPolicy,
-    ) -> Result<Arc<CachedBlock>> {
-        let handle = self.prefix_filter_handle(filter, number);
-        self.cached(handle.offset, BlockClass::Filter, fill, || {
-            let opened = self.read_block(handle, BlockKind::PrefixFilter)?;
-            PrefixFilterPartition::parse(opened.raw, filter.shape).map(Content::PrefixFilter).ok_or_else(
-                || self.corrupt(handle.offset, "a prefix filter partition is not what its writer made"),
-            )
-        })
-    }
-
-    pub(crate) fn prefix_filter_bits<'a>(
-        &self,
-        block: &'a CachedBlock,
-        offset: u64,
-    ) -> Result<&'a PrefixFilterPartition> {
+        hash: u64,
+    ) -> Result<bool> {
+        let number = filter.shape.place(hash);
+        let offset = self.prefix_filter_handle(filter, number).offset;
+        let block = self.cached(offset, BlockClass::Filter, FillPolicy::Fill, || {
+            self.read_prefix_filter(filter, number).map(Content::PrefixFilter)
+        })?;
         match &block.0 {
-            Content::PrefixFilter(partition) => Ok(partition),
+            Content::PrefixFilter(partition) => Ok(partition.may_contain(hash)),
             _ => Err(self.corrupt(offset, "the prefix filter overlaps other blocks")),
         }
     }

@@ -138,9 +138,7 @@ impl Table {
             }
         }
         let Some(filter) = &self.meta.point_filter else { return Ok(self.meta.properties.entries > 0) };
-        let (number, line) = filter.shape.place(hash);
-        let partition = self.point_filter_partition(filter, number, FillPolicy::Fill)?;
-        Ok(self.point_filter_lines(&partition, filter.offset)?.may_contain(line, hash, filter.shape.probes))
+        self.point_filter_may_contain(filter, hash)
     }
 
     /// False if the table certainly has no point entry whose full key begins with `full_prefix` (keyspace id and
@@ -158,9 +156,7 @@ impl Table {
         let Some(filtered) = filtered else { return Ok(true) };
         // A keyspace whose keys are all shorter than the prefix has put nothing into the filter.
         let Some(filter) = &self.meta.prefix_filter else { return Ok(false) };
-        let hash = prefix_hash(filtered);
-        let partition = self.prefix_filter_partition(filter, filter.shape.place(hash), FillPolicy::Fill)?;
-        Ok(self.prefix_filter_bits(&partition, filter.offset)?.may_contain(hash))
+        self.prefix_filter_may_contain(filter, prefix_hash(filtered))
     }
 
     /// An iterator over all point entries.

@@ -7,8 +7,6 @@
 //! 4. The filters hold every key and prefix.
 //! 5. The checksum of the whole file is computed, for the caller to compare with the manifest.
 
-use std::sync::Arc;
-
 use alluvium_base::Result;
 use alluvium_base::checksum::{Hasher, key_hash};
 use alluvium_base::key::{self, KEYSPACE_ID_BYTES, KeyspaceId, Kind, Trailer};
@@ -16,9 +14,8 @@ use alluvium_base::key_range::{KeyRange, successor};
 
 use super::Table;
 use crate::block::EntryBlock;
-use crate::cache::FillPolicy;
-use crate::cached::CachedBlock;
-use crate::filter::prefix::prefix_hash;
+use crate::filter::point::PointFilterPartition;
+use crate::filter::prefix::{PrefixFilterPartition, prefix_hash};
 use crate::footer::FOOTER_BYTES;
 use crate::frame::{BlockHandle, BlockKind};
 use crate::iter::{BlockSource, ReadPurpose};
@@ -90,8 +87,8 @@ impl Table {
 struct Verifier<'a> {
     table: &'a Table,
     source: BlockSource,
-    point_filter: Vec<Arc<CachedBlock>>,
-    prefix_filter: Vec<Arc<CachedBlock>>,
+    point_filter: Vec<PointFilterPartition>,
+    prefix_filter: Vec<PrefixFilterPartition>,
     /// Where the next data block must begin.
     next_offset: u64,
     first_key: Vec<u8>,
@@ -108,12 +105,12 @@ impl<'a> Verifier<'a> {
         let (mut point_filter, mut prefix_filter) = (Vec::new(), Vec::new());
         if let Some(filter) = &table.meta.point_filter {
             for number in 0..filter.shape.partitions() {
-                point_filter.push(table.point_filter_partition(filter, number, FillPolicy::NoFill)?);
+                point_filter.push(table.read_point_filter(filter, number)?);
             }
         }
         if let Some(filter) = &table.meta.prefix_filter {
             for number in 0..filter.shape.partitions {
-                prefix_filter.push(table.prefix_filter_partition(filter, number, FillPolicy::NoFill)?);
+                prefix_filter.push(table.read_prefix_filter(filter, number)?);
             }
         }
         Ok(Verifier {
@@ -207,7 +204,7 @@ impl<'a> Verifier<'a> {
             counted.raw_bytes += (full_key.len() + size_of::<Trailer>() + block.value(at).len()) as u64;
             self.seqno_min = self.seqno_min.min(trailer.seqno());
             self.seqno_max = self.seqno_max.max(trailer.seqno());
-            if !self.filters_hold(&full_key)? {
+            if !self.filters_hold(&full_key) {
                 return Err(self.table.corrupt(handle.offset, "a filter misses a key of this block"));
             }
         }
@@ -216,27 +213,26 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    fn filters_hold(&self, full_key: &[u8]) -> Result<bool> {
-        let Some(filters) = self.table.keyspace_filters(full_key) else { return Ok(false) };
+    fn filters_hold(&self, full_key: &[u8]) -> bool {
+        let Some(filters) = self.table.keyspace_filters(full_key) else { return false };
         if filters.point {
-            let Some(filter) = &self.table.meta.point_filter else { return Ok(false) };
+            let Some(filter) = &self.table.meta.point_filter else { return false };
             let hash = key_hash(full_key);
             let (number, line) = filter.shape.place(hash);
-            let Some(partition) = self.point_filter.get(number as usize) else { return Ok(false) };
-            let lines = self.table.point_filter_lines(partition, filter.offset)?;
-            if !lines.may_contain(line, hash, filter.shape.probes) {
-                return Ok(false);
+            let Some(partition) = self.point_filter.get(number as usize) else { return false };
+            if !partition.may_contain(line, hash, filter.shape.probes) {
+                return false;
             }
         }
         let prefix =
             filters.prefix_bytes.and_then(|len| full_key.get(..KEYSPACE_ID_BYTES + usize::from(len)));
-        let Some(prefix) = prefix else { return Ok(true) };
-        let Some(filter) = &self.table.meta.prefix_filter else { return Ok(false) };
+        let Some(prefix) = prefix else { return true };
+        let Some(filter) = &self.table.meta.prefix_filter else { return false };
         let hash = prefix_hash(prefix);
         let Some(partition) = self.prefix_filter.get(filter.shape.place(hash) as usize) else {
-            return Ok(false);
+            return false;
         };
-        Ok(self.table.prefix_filter_bits(partition, filter.offset)?.may_contain(hash))
+        partition.may_contain(hash)
     }
 
     /// Checks that the parts behind the data follow each other up to the footer.

@@ -63,6 +63,8 @@ pub struct TableWriter {
     prefix_filter: PrefixFilterBuilder,
     keyspaces: Vec<Keyspace>,
     range_tombstones: Vec<RangeTombstone>,
+    /// Size that the range tombstones will have at most, in bytes.
+    range_tombstone_bytes: u64,
     first_key: Vec<u8>,
     last_key: Vec<u8>,
     last_trailer: Trailer,
@@ -114,6 +116,7 @@ impl TableWriter {
             prefix_filter: PrefixFilterBuilder::default(),
             keyspaces: Vec::new(),
             range_tombstones: Vec::new(),
+            range_tombstone_bytes: 0,
             first_key: Vec::new(),
             last_key: Vec::new(),
             last_trailer: Trailer::NEWEST,
@@ -190,6 +193,7 @@ impl TableWriter {
             return Err(Error::invalid("a sequence number exceeds 56 bits"));
         }
         self.note_seqno(tombstone.seqno);
+        self.range_tombstone_bytes += (start.len() + end.len() + size_of::<Trailer>()) as u64;
         self.range_tombstones.push(tombstone.clone());
         Ok(())
     }
@@ -197,13 +201,12 @@ impl TableWriter {
     /// About the size that the file would have if it were finished now, in bytes.
     #[must_use]
     pub fn estimated_bytes(&self) -> u64 {
-        let tombstones: usize = self.range_tombstones.iter().map(|t| t.start.len() + t.end.len() + 8).sum();
         self.output.position()
             + self.block.raw_len() as u64
             + self.index.estimated_bytes()
             + self.point_filter.estimated_bytes()
             + self.prefix_filter.estimated_bytes()
-            + tombstones as u64
+            + self.range_tombstone_bytes
     }
 
     /// Number of point entries added.
