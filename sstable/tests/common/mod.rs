@@ -85,8 +85,12 @@ impl TableFile {
     }
 
     pub fn open(&self, cache: &Arc<BlockCache>) -> Result<Arc<Table>> {
+        self.open_as(cache, IDENTITY)
+    }
+
+    pub fn open_as(&self, cache: &Arc<BlockCache>, identity: u128) -> Result<Arc<Table>> {
         let file = self.fs.open(&self.path, OpenMode::Read)?;
-        Table::open(file, 7, self.summary.bytes, Some(IDENTITY), Arc::clone(cache))
+        Table::open(file, 7, self.summary.bytes, Some(identity), Arc::clone(cache))
     }
 }
 
