@@ -19,6 +19,8 @@
 mod check;
 mod inputs;
 mod outputs;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! A file ends before the key that comes next
 //! - at its target size, or at the edge of a keyspace that fills enough of it ([`TableSplitter`]);
 //! - where a file of the level below (a *grandparent*) begins, if it is half full, so that its own next compaction
-//!   rewrites no file for a few keys at its edge;
+//!   rewrites no file for a few keys at its edge; it may grow to one and a half of its target size to get there;
 //! - where it would overlap too much of the level below.
 //!
 //! Range tombstones are cut at the same places: each file carries the pieces that lie between its bounds, which makes
@@ -18,7 +18,7 @@ use alluvium_base::fs::{File, OpenMode};
 use alluvium_base::key::{KeyspaceId, Seqno, Trailer};
 use alluvium_base::random::Random;
 use alluvium_base::range_tombstone::{Fragment, RangeTombstone};
-use alluvium_base::{Error, Result};
+use alluvium_base::{Error, ErrorKind, Result};
 use alluvium_sstable::{TableSplitter, TableWriter};
 
 use super::JobEnvironment;
@@ -135,7 +135,7 @@ impl Outputs {
         };
         let last_key = open.writer.last_key();
         let at_edge = KeyspaceId::of(last_key) != KeyspaceId::of(key);
-        if self.splitter.cut_before(last_key, key, open.writer.estimated_bytes()) {
+        if self.splitter.cut_before(last_key, key, self.counted_bytes(open.writer.estimated_bytes())) {
             // Range tombstones of the next keyspace belong to the next file, even those before its first key.
             let cut = key.get(..alluvium_base::key::KEYSPACE_ID_BYTES).filter(|_| at_edge).unwrap_or(key);
             let cut = cut.to_vec();
@@ -198,6 +198,15 @@ impl Outputs {
         self.open.is_some() || tombstone.is_some_and(|fragment| fragment.start.as_slice() < bound)
     }
 
+    /// The size to judge the current file by: it gets some more room if the begin of another grandparent is ahead.
+    fn counted_bytes(&self, bytes: u64) -> u64 {
+        let target = self.shape.file_bytes;
+        match self.shape.grandparents.files().get(self.grandparent_at) {
+            Some(_) if bytes < target.saturating_add(target / 2) => bytes.min(target.saturating_sub(1)),
+            _ => bytes,
+        }
+    }
+
     fn is_half_full(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.writer.estimated_bytes() >= self.shape.file_bytes / 2)
     }
@@ -205,8 +214,12 @@ impl Outputs {
     fn create(&mut self) -> Result<Open> {
         let id = (self.environment.next_file_id)();
         let path = self.environment.directory.join(file_name(id));
-        let file = self.environment.fs.open(&path, OpenMode::CreateNew)?;
-        self.owned.push(path);
+        let opened = self.environment.fs.open(&path, OpenMode::CreateNew);
+        // A call that failed may have made the file nevertheless; but one that was there before is not ours.
+        if !matches!(&opened, Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists { .. })) {
+            self.owned.push(path);
+        }
+        let file = opened?;
         let identity = u128::from(self.random.next_u64()) << 64 | u128::from(self.random.next_u64());
         let writer = TableWriter::new(file.clone(), identity, self.environment.settings.clone());
         Ok(Open {

@@ -4,10 +4,10 @@
 //!
 //! 1. Is there a file that can simply go (its keyspaces were dropped, newer range tombstones hide all of it)?
 //! 2. Is level 0 too high or too large? Then an interval of it goes to the base level; if that is blocked, its newest
-//!    files become one ([`level0`]).
-//! 3. Is a level larger than its target? Then the file that costs least goes one level down ([`leveled`]). A base
+//!    files become one (`level0.rs`).
+//! 3. Is a level larger than its target? Then the file that costs least goes one level down (`leveled.rs`). A base
 //!    level far above its target comes before level 0, whose jobs it makes dear.
-//! 4. Is a file mostly tombstones, or mostly garbage ([`housekeeping`])?
+//! 4. Is a file mostly tombstones, or mostly garbage (`housekeeping.rs`)?
 //!
 //! A plan that collides with what running jobs have claimed is not made; the next best one is tried instead.
 //!

@@ -51,6 +51,7 @@ impl Store {
     pub(crate) fn over(fs: Arc<dyn Fs>, seed: u64) -> Store {
         let directory = Path::new("/db").to_owned();
         fs.create_directory_all(&directory).unwrap();
+        fs.sync_directory(Path::new("/")).unwrap();
         let options = CacheOptions { capacity_bytes: 1 << 20, cpus: 1, average_entry_bytes: 4096 };
         let cache = BlockCache::new(options, SystemClock::shared(), Arc::new(WaitStatistics::default()));
         let opener = Opener { fs: fs.clone(), directory: directory.clone(), cache };
