@@ -20,6 +20,9 @@ pub(crate) const PAGE_BYTES: u64 = LOG_PAGE_BYTES as u64;
 /// Size of a record's header, in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 32;
 
+/// Where in a header the kind stands.
+pub(crate) const RECORD_KIND_OFFSET: usize = 16;
+
 /// Records start at multiples of this many bytes.
 pub(crate) const RECORD_ALIGNMENT_BYTES: u64 = 8;
 
@@ -71,6 +74,16 @@ pub enum RecordKind {
     Close = 2,
 }
 
+impl RecordKind {
+    fn from_u8(byte: u8) -> Option<RecordKind> {
+        match byte {
+            1 => Some(RecordKind::Data),
+            2 => Some(RecordKind::Close),
+            _ => None,
+        }
+    }
+}
+
 /// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
@@ -100,11 +113,7 @@ impl RecordHeader {
 
     /// Reads a header at the start of `bytes`; `None` if no record of this stream starts at `address`.
     pub(crate) fn decode(bytes: &[u8], identity: u128, address: u64) -> Option<RecordHeader> {
-        let kind = match bytes.get(16)? {
-            1 => RecordKind::Data,
-            2 => RecordKind::Close,
-            _ => return None,
-        };
+        let kind = RecordKind::from_u8(*bytes.get(RECORD_KIND_OFFSET)?)?;
         let mut reader = Reader::new(bytes);
         let (stored, fields) = (reader.u64()?, reader.take(RECORD_HEADER_BYTES - 8)?);
         let mut reader = Reader::new(fields);
@@ -130,7 +139,12 @@ impl RecordHeader {
 
 /// True if [`RecordHeader::decode`] could accept `bytes`: a filter that costs one comparison per position.
 pub(crate) fn may_be_header(bytes: &[u8]) -> bool {
-    matches!(bytes.get(16), Some(1 | 2))
+    bytes.get(RECORD_KIND_OFFSET).is_some_and(|&kind| may_be_kind(kind))
+}
+
+/// True for the bytes that name a kind of record.
+pub(crate) fn may_be_kind(byte: u8) -> bool {
+    RecordKind::from_u8(byte).is_some()
 }
 
 /// Checks that a sequence number fits a header.

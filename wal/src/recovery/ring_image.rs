@@ -7,7 +7,9 @@ use alluvium_base::fs::{Fs, OpenMode};
 use alluvium_base::{Error, Result};
 
 use crate::files::{RING_NAME, header_error, read_header_page};
-use crate::format::{PAGE_BYTES, RING_DRAINED_OFFSET, RING_END_OFFSET, RingHeader, ring_word};
+use crate::format::{
+    self, PAGE_BYTES, RECORD_KIND_OFFSET, RING_DRAINED_OFFSET, RING_END_OFFSET, RingHeader, ring_word,
+};
 
 /// A ring of this boot.
 #[derive(Debug)]
@@ -78,6 +80,17 @@ impl RingImage {
     /// First address that the ring cannot hold.
     pub(crate) fn window_end(&self) -> u64 {
         self.drained.saturating_add(self.header.ring_bytes)
+    }
+
+    /// True for the addresses that the ring may hold.
+    pub(crate) fn may_hold(&self, address: u64) -> bool {
+        (self.window_start()..self.window_end()).contains(&address)
+    }
+
+    /// As [`may_be_header`](format::may_be_header), for the ring's bytes at `address`.
+    pub(crate) fn may_be_header(&self, address: u64) -> bool {
+        let kind = (address + RECORD_KIND_OFFSET as u64) % self.header.ring_bytes;
+        self.bytes.get(kind as usize).is_some_and(|&kind| format::may_be_kind(kind))
     }
 
     /// Appends the ring's bytes for `len` addresses from `address` on to `out`.

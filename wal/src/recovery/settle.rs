@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use alluvium_base::Result;
 use alluvium_base::fs::{File, Fs, OpenMode};
+use alluvium_base::{Error, Result};
 
 use super::walk::Walk;
 use super::{Found, RecoveryOptions};
@@ -41,16 +41,9 @@ pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Wal
     let identity = stream_identity(options.database_id, incarnation);
     let mut at = from;
     while at < end {
-        let header = match source.record_at(at)? {
-            Found::Record(header) => header,
-            // Only salvage gets past damage.
-            _ => match source.next_found(at + 1, end)? {
-                Some((next, _)) => {
-                    at = next;
-                    continue;
-                }
-                None => break,
-            },
+        let Found::Record(header) = source.record_at(at)? else {
+            let (file, offset) = source.locate(at);
+            return Err(Error::corrupt(file, offset, "a record that was read before cannot be read again"));
         };
         writer.put(at, &header.encode(identity, at))?;
         writer.put(at + RECORD_HEADER_BYTES as u64, source.payload())?;
@@ -107,7 +100,7 @@ impl Writer {
             let base = self.targets.last().map_or(u64::MAX, |target| target.1);
             if base > address || self.maker.segment_bytes == 0 {
                 let detail = format!("there is no segment for log address {address}");
-                return Err(alluvium_base::Error::invalid(detail));
+                return Err(Error::invalid(detail));
             }
             let made = self.maker.make(base, None)?;
             self.targets.push((made.base, made.end(), made.file));

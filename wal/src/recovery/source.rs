@@ -229,8 +229,12 @@ impl Source {
     /// The first position at or after `at` where a header may stand, by its kind byte alone.
     fn next_candidate(&mut self, mut at: u64) -> Result<Option<u64>> {
         loop {
-            if self.ring.as_ref().is_some_and(|ring| (ring.window_start()..ring.window_end()).contains(&at)) {
-                return Ok(Some(at));
+            if let Some(ring) = self.ring.clone().filter(|ring| ring.may_hold(at)) {
+                if ring.may_be_header(at) || may_be_header(self.segment_tail(at, RECORD_HEADER_BYTES)?) {
+                    return Ok(Some(at));
+                }
+                at += RECORD_ALIGNMENT_BYTES;
+                continue;
             }
             let tail = self.segment_tail(at, RECORD_HEADER_BYTES)?;
             let mut windows = tail.windows(RECORD_HEADER_BYTES).step_by(RECORD_ALIGNMENT_BYTES as usize);

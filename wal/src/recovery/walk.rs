@@ -145,8 +145,10 @@ impl Walk {
                 None => break None,
             }
         };
+        // Behind the known end a gap is what a torn tail looks like: what follows it does not count.
+        let next = next.filter(|&next| next <= known);
         let why = format!("damage in {} at byte {offset}", file.display());
-        report.dropped.push(DroppedRange { from: at, to: next.unwrap_or(known.max(at)), why });
+        report.dropped.push(DroppedRange { from: at, to: next.unwrap_or(known), why });
         Ok(next)
     }
 

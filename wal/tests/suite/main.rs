@@ -8,6 +8,7 @@
 
 mod basic;
 mod crash;
+mod damage;
 mod engine;
 mod failure;
 mod support;
