@@ -26,7 +26,7 @@ use alluvium_base::checksum::{checksum, seed};
 use alluvium_base::coding::Reader;
 use alluvium_base::fs::{File, Fs, OpenMode};
 use alluvium_base::{Error, ErrorKind, Result};
-use alluvium_compaction::VersionEdit;
+use alluvium_compaction::{ManifestState, VersionEdit};
 
 use crate::layout;
 
@@ -223,6 +223,23 @@ fn read_record(
     }
     let edit = VersionEdit::decode(edit, path, offset + FRAME_BYTES)?;
     Ok(ManifestRecord { offset, bytes: u64::from(length), edit })
+}
+
+/// What all edits together say. `path` is the manifest's, for errors.
+///
+/// # Errors
+/// `Corrupt` if an edit does not fit to those before it, or they are of another database.
+pub(crate) fn state_of(records: &[ManifestRecord], database_id: u128, path: &Path) -> Result<ManifestState> {
+    let mut state = ManifestState::default();
+    for record in records {
+        state
+            .apply(&record.edit)
+            .map_err(|error| Error::corrupt(path, record.offset, format!("an edit does not fit: {error}")))?;
+    }
+    if state.database_id != database_id {
+        return Err(Error::corrupt(path, 0, "it belongs to another database than CURRENT"));
+    }
+    Ok(state)
 }
 
 /// The manifest while the database is open for writing.

@@ -20,7 +20,9 @@ use alluvium_base::{Error, ErrorKind, Result};
 use alluvium_compaction::{AcceptedEnd, FileMeta, ManifestState, VersionEdit};
 use alluvium_sstable::BlockCache;
 use alluvium_sstable::cache::CacheOptions;
-use alluvium_wal::{Log, LogOptions, RecoveredRecord, RecoveryOptions, RecoveryReport, recover};
+use alluvium_wal::{
+    Log, LogOptions, RecoveredRecord, RecoveryMode, RecoveryOptions, RecoveryReport, recover,
+};
 use arc_swap::ArcSwap;
 
 use crate::batch::Operations;
@@ -134,15 +136,7 @@ fn create(environment: &Environment, directory: &Path) -> Result<(Manifest, Mani
 fn load(fs: &dyn alluvium_base::fs::Fs, directory: &Path, current: &Current) -> Result<(ManifestState, u64)> {
     let records = manifest::read(fs, directory, current)?;
     let path = layout::manifest(directory, current.number);
-    let mut loaded = ManifestState::default();
-    for record in &records {
-        loaded.apply(&record.edit).map_err(|error| {
-            Error::corrupt(&path, record.offset, format!("an edit does not fit: {error}"))
-        })?;
-    }
-    if loaded.database_id != current.database_id {
-        return Err(Error::corrupt(&path, 0, "it belongs to another database than CURRENT"));
-    }
+    let loaded = manifest::state_of(&records, current.database_id, &path)?;
     for (_, file) in loaded.version.files() {
         check_table(fs, directory, file)?;
     }
@@ -150,7 +144,8 @@ fn load(fs: &dyn alluvium_base::fs::Fs, directory: &Path, current: &Current) -> 
     Ok((loaded, snapshot_bytes))
 }
 
-fn check_table(fs: &dyn alluvium_base::fs::Fs, directory: &Path, file: &FileMeta) -> Result<()> {
+/// Checks that a table is there with its size.
+pub(crate) fn check_table(fs: &dyn alluvium_base::fs::Fs, directory: &Path, file: &FileMeta) -> Result<()> {
     let path = layout::table(directory, file.id);
     let size = fs.file_size(&path).map_err(|error| {
         if error.is_missing_file() {
@@ -233,24 +228,31 @@ struct Replay {
     report: RecoveryReport,
 }
 
+/// What the manifest tells recovery.
+pub(crate) fn recovery_options(
+    directory: &Path,
+    durable: &ManifestState,
+    mode: RecoveryMode,
+    read_only: bool,
+) -> RecoveryOptions {
+    let accepted = durable.accepted_ends.iter().map(|accepted| (accepted.incarnation, accepted.end));
+    RecoveryOptions {
+        directory: directory.to_owned(),
+        database_id: durable.database_id,
+        mode,
+        replay_start: durable.log_replay_start,
+        last_incarnation: durable.incarnation,
+        accepted_ends: accepted.collect(),
+        durable_address: 0,
+        read_only,
+    }
+}
+
 /// Replays the log. With `may_flush`, a memtable that is full becomes a table at once.
 fn replay(tree: &Arc<Tree>, may_flush: bool) -> Result<Replay> {
     let (options, mut last_seqno) = {
         let durable = &tree.versions.lock().durable;
-        let options = RecoveryOptions {
-            directory: tree.directory.clone(),
-            database_id: tree.database_id,
-            mode: tree.options.recovery_mode,
-            replay_start: durable.log_replay_start,
-            last_incarnation: durable.incarnation,
-            accepted_ends: durable
-                .accepted_ends
-                .iter()
-                .map(|accepted| (accepted.incarnation, accepted.end))
-                .collect(),
-            durable_address: 0,
-            read_only: !may_flush,
-        };
+        let options = recovery_options(&tree.directory, durable, tree.options.recovery_mode, !may_flush);
         (options, durable.last_seqno)
     };
     let mut memtables: Vec<Arc<Memtable>> = vec![tree.new_memtable()];

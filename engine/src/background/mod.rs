@@ -24,6 +24,7 @@ use alluvium_compaction::job::JobEnvironment;
 use alluvium_compaction::picker::{Scope, TreeShape};
 use alluvium_sstable::Fixed;
 
+use crate::options::Options;
 use crate::tree::Tree;
 
 pub(crate) use compact::ManualRequest;
@@ -68,12 +69,17 @@ impl Tree {
 
     /// The shape that the options ask for.
     pub(crate) fn shape(&self) -> TreeShape {
-        TreeShape {
-            base_bytes: self.options.base_level_bytes,
-            level_0_sublevels: self.options.level0_compaction_trigger,
-            file_bytes_min: (self.options.table_bytes / 8).max(1),
-            file_bytes_max: self.options.table_bytes,
-            ..TreeShape::default()
-        }
+        tree_shape(&self.options)
+    }
+}
+
+/// The shape that options ask for.
+pub(crate) fn tree_shape(options: &Options) -> TreeShape {
+    TreeShape {
+        base_bytes: options.base_level_bytes,
+        level_0_sublevels: options.level0_compaction_trigger,
+        file_bytes_min: (options.table_bytes / 8).max(1),
+        file_bytes_max: options.table_bytes,
+        ..TreeShape::default()
     }
 }

@@ -48,6 +48,11 @@ impl TableDefinition {
         CatalogChange { key: catalog_key(self.schema.name()), expected: None, value, dropped: Vec::new() }
     }
 
+    /// The table of a catalog entry; `None` if the entry is of something else.
+    pub(crate) fn of_catalog_entry(key: &[u8], value: &[u8]) -> Option<Result<TableDefinition>> {
+        (key.first() == Some(&TABLE)).then(|| TableDefinition::decode(value))
+    }
+
     /// The table's schema.
     #[must_use]
     pub fn schema(&self) -> &Arc<Schema> {

@@ -46,7 +46,7 @@ pub(super) struct IndexCodec {
     /// The indexed columns.
     pub(super) parts: Vec<KeyColumn>,
     /// Positions of the stored included columns.
-    include: Vec<usize>,
+    pub(super) include: Vec<usize>,
     pub(super) include_layout: TupleLayout,
     /// By position of a column.
     places: Vec<EntryPlace>,

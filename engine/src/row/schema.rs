@@ -346,7 +346,8 @@ impl fmt::Display for Schema {
 
 impl Schema {
     /// An index as text: `unique index i (a, b desc) include (c)`.
-    pub(super) fn show_index(&self, index: &IndexSchema) -> String {
+    #[must_use]
+    pub fn show_index(&self, index: &IndexSchema) -> String {
         let unique = if index.unique { "unique " } else { "" };
         let mut text = format!("{unique}index {} ({})", index.name, self.show_parts(&index.parts));
         if !index.include.is_empty() {
@@ -357,7 +358,8 @@ impl Schema {
     }
 
     /// Key parts as text: `tenant, placed desc, note:16`.
-    pub(super) fn show_parts(&self, parts: &[KeyPart]) -> String {
+    #[must_use]
+    pub fn show_parts(&self, parts: &[KeyPart]) -> String {
         let show = |part: &KeyPart| {
             let prefix = part.prefix.map_or_else(String::new, |len| format!(":{len}"));
             let direction = if part.descending { " desc" } else { "" };

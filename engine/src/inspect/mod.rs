@@ -2,6 +2,8 @@
 //!
 //! Everything here only reads. It works on a closed database and on single files, damaged ones included.
 
+mod closed;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,14 +12,18 @@ use alluvium_base::key::Kind;
 use alluvium_base::sync::WaitStatistics;
 use alluvium_base::{Error, Result};
 
-pub use alluvium_compaction::{AcceptedEnd, CatalogChange, FileMeta, VersionEdit};
+pub use alluvium_compaction::picker::{LevelScores, LevelTargets};
+pub use alluvium_compaction::{AcceptedEnd, CatalogChange, FileMeta, ManifestState, Version, VersionEdit};
 pub use alluvium_sstable::{
     BlockInfo, BlockKind, KeyspaceProperties, ReadPurpose, Table as TableFile, TableIterator,
     TableProperties, TableSummary, TableVerification,
 };
-pub use alluvium_wal::{DumpItem, RecordInfo, RecordKind, RingInfo, SegmentInfo, SegmentState};
+pub use alluvium_wal::{
+    DroppedRange, DumpItem, RecordInfo, RecordKind, RecoveryReport, RingInfo, SegmentInfo, SegmentState,
+};
 
 pub use crate::manifest::ManifestRecord;
+pub use closed::{Catalog, LogCheck, check_log, check_table_file, level_scores, read_catalog};
 
 use crate::batch::Operations;
 use crate::db::Db;
@@ -146,6 +152,25 @@ pub struct PlacedFile {
     pub file: Arc<FileMeta>,
 }
 
+/// Every table file of a version, newest data first.
+#[must_use]
+pub fn placed_files(version: &Version) -> Vec<PlacedFile> {
+    let sublevels = version.sublevels().iter().enumerate().rev();
+    let level0 = sublevels.flat_map(|(number, run)| {
+        let placed = move |file: &Arc<FileMeta>| PlacedFile {
+            level: 0,
+            sublevel: Some(number),
+            file: Arc::clone(file),
+        };
+        run.files().iter().map(placed)
+    });
+    let deeper = (1..=alluvium_compaction::BOTTOM_LEVEL).flat_map(|level| {
+        let files = version.level(level).files().iter();
+        files.map(move |file| PlacedFile { level, sublevel: None, file: Arc::clone(file) })
+    });
+    level0.chain(deeper).collect()
+}
+
 /// What [`Db::verify`] found.
 #[derive(Clone, Debug, Default)]
 pub struct Verification {
@@ -165,21 +190,7 @@ impl Db {
     /// # Errors
     /// `Closed`.
     pub fn files(&self) -> Result<Vec<PlacedFile>> {
-        let state = self.tree()?.read_state.load_full();
-        let sublevels = state.version.sublevels().iter().enumerate().rev();
-        let level0 = sublevels.flat_map(|(number, run)| {
-            let placed = move |file: &Arc<FileMeta>| PlacedFile {
-                level: 0,
-                sublevel: Some(number),
-                file: Arc::clone(file),
-            };
-            run.files().iter().map(placed)
-        });
-        let deeper = (1..=alluvium_compaction::BOTTOM_LEVEL).flat_map(|level| {
-            let files = state.version.level(level).files().iter();
-            files.map(move |file| PlacedFile { level, sublevel: None, file: Arc::clone(file) })
-        });
-        Ok(level0.chain(deeper).collect())
+        Ok(placed_files(&self.tree()?.read_state.load().version))
     }
 
     /// Checks every table file: that it is there with its size and can be opened; with `deep`, reads all of it and
