@@ -2,4 +2,5 @@
 //!
 //! See `tests/README.md` for the short and long forms and their commands.
 
+pub mod flights;
 pub mod sources;
