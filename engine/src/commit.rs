@@ -210,6 +210,10 @@ impl Tree {
             // flush relies on when it drops old versions. Those that this waits for hold the gate, too.
             self.publisher.publish(appended.seqno, seqno - 1, &self.snapshots);
             drop(gate);
+            // Filling a segment takes tens of milliseconds; a commit that comes to the end of the last one would wait.
+            if log.wants_segment() && !self.segment_requested.swap(true, Ordering::Relaxed) {
+                self.executor.wake();
+            }
             self.counters.commits.increment();
             self.counters.written_operations.add(count);
             self.counters.written_bytes.add(batch.bytes().len() as u64);

@@ -191,6 +191,7 @@ fn build(
         read_state: ArcSwap::from_pointee(read_state),
         gate: RwLock::new(active),
         database_id: loaded.database_id,
+        segment_requested: AtomicBool::new(false),
         next_part_number: AtomicU64::new(0),
         next_file_id: Arc::new(AtomicU64::new(loaded.next_file_id)),
         next_keyspace_id: AtomicU32::new(loaded.next_keyspace_id),
@@ -337,7 +338,8 @@ fn start_incarnation(tree: &Arc<Tree>, replay: Replay) -> Result<()> {
         start_address,
         segment_bytes: tree.options.log_segment_bytes,
         ring_bytes: tree.options.log_ring_bytes,
-        segments_recycled_max: 2,
+        // A burst fills as many as there are memtables; keeping them all means that the next burst fills none.
+        segments_recycled_max: tree.options.immutable_memtables_max + 1,
     };
     let (fs, clock) = (Arc::clone(&tree.environment.fs), Arc::clone(&tree.environment.clock));
     let log = Log::create(fs, clock, Arc::clone(&tree.waits), options)?;

@@ -55,6 +55,8 @@ pub(crate) struct Tree {
     pub(crate) progress: WaitPoint,
     pub(crate) publisher: Publisher,
     pub(crate) next_seqno: AtomicU64,
+    /// The housekeeper has been woken to make the next log segment.
+    pub(crate) segment_requested: AtomicBool,
     /// Number of the next batch that needs several log records.
     pub(crate) next_part_number: AtomicU64,
     pub(crate) next_file_id: Arc<AtomicU64>,

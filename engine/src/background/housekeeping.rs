@@ -37,6 +37,7 @@ impl Housekeeper {
         }
         if log.wants_segment() {
             log.prepare_segment()?;
+            self.tree.segment_requested.store(false, Ordering::Relaxed);
             return Ok(Next::Again);
         }
         if now >= self.next_sync_nanos {
