@@ -164,8 +164,10 @@ struct EntryChange {
     index: usize,
     /// False: the entry goes; true: it comes.
     comes: bool,
-    /// The key must not be anyone else's.
+    /// It comes, and its key must not be anyone else's.
     guarded: bool,
+    /// The row had this key before, with another value.
+    kept: bool,
     key: Range<usize>,
     value: Range<usize>,
 }
@@ -221,16 +223,10 @@ impl EntryChanges {
             }
             let mut push = |entry: Option<Encoded>, comes: bool| {
                 if let Some(Encoded { key, value, guarded }) = entry {
-                    let guarded = comes && guarded && !same_key;
-                    self.changes.push(EntryChange {
-                        keyspace,
-                        target: number,
-                        index,
-                        comes,
-                        guarded,
-                        key,
-                        value,
-                    });
+                    let (guarded, kept) = (comes && guarded, same_key);
+                    let change =
+                        EntryChange { keyspace, target: number, index, comes, guarded, kept, key, value };
+                    self.changes.push(change);
                 }
             };
             push(old, false);
@@ -257,27 +253,24 @@ fn changes<S: Store>(target: &Target<'_, S>) -> bool {
     !matches!(target.new, New::Same) && target.old.as_deref() != target.current()
 }
 
-/// Every unique key that comes must be new within the batch, and free or given up by the batch in the store.
+/// Every unique key that comes must come once within the batch, and be free or given up by the batch in the store.
 fn check_unique<S: Store>(
     store: &S,
     tables: &[Arc<TableCore<S>>],
     targets: &[Target<'_, S>],
     entries: &EntryChanges,
 ) -> Result<()> {
-    let place = |change: &EntryChange| (change.keyspace, change.key.clone());
-    let gone: HashSet<(KeyspaceId, &[u8])> =
-        entries.changes.iter().filter(|c| !c.comes).map(|c| (c.keyspace, entries.key(&c.key))).collect();
-    let mut come: HashMap<(KeyspaceId, &[u8]), usize> = HashMap::new();
-    for change in entries.changes.iter().filter(|change| change.guarded) {
-        let (keyspace, range) = place(change);
-        let key = entries.key(&range);
-        let (Some(target), Some(core)) =
-            (targets.get(change.target), targets.get(change.target).and_then(|t| tables.get(t.table)))
-        else {
-            continue;
-        };
-        if let Some(other) = come.insert((keyspace, key), change.target) {
-            let existing = targets.get(other).map_or(&[][..], |other| other.key);
+    let place = |change: &EntryChange| (change.keyspace, entries.key(&change.key));
+    let gone: HashSet<_> = entries.changes.iter().filter(|change| !change.comes).map(place).collect();
+    let mut come: HashMap<(KeyspaceId, &[u8]), &[u8]> = HashMap::new();
+    // Keys that their rows keep come first: whoever else wants one is the one that violates.
+    let guarded =
+        |kept: bool| entries.changes.iter().filter(move |change| change.guarded && change.kept == kept);
+    for change in guarded(true).chain(guarded(false)) {
+        let Some(target) = targets.get(change.target) else { continue };
+        let Some(core) = tables.get(target.table) else { continue };
+        let (keyspace, key) = place(change);
+        if let Some(existing) = come.insert((keyspace, key), target.key) {
             return Err(violation(&core.codec, change.index, key, existing));
         }
         if gone.contains(&(keyspace, key)) {
@@ -288,10 +281,8 @@ fn check_unique<S: Store>(
         let owner = index.split(&core.codec, key, &value)?.primary_key;
         if owner == target.key {
             let (name, row) = (&index.name, core.codec.show_primary_key(owner));
-            return Err(core.codec.corrupt(
-                0,
-                format!("index {name} has an entry that row {row} does not have; check the indexes"),
-            ));
+            let detail = format!("index {name} has an entry that row {row} does not have; check the indexes");
+            return Err(core.codec.corrupt(0, detail));
         }
         return Err(violation(&core.codec, change.index, key, owner));
     }

@@ -176,6 +176,7 @@ mod tests {
                         enter(0, &primary);
                         let keys = latches.acquire(LatchClass::Unique, unique.iter().copied());
                         enter(KEYS, &unique);
+                        std::thread::yield_now();
                         leave(KEYS, &unique);
                         drop(keys);
                         leave(0, &primary);
@@ -186,20 +187,18 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_a_latch_is_counted() {
-        let (latches, waits) = latches(4);
-        let held = latches.acquire(LatchClass::Primary, [1]);
-        let about_to_wait = std::sync::Barrier::new(2);
+    fn a_latch_is_handed_to_who_waits_and_the_wait_is_counted() {
+        let (latches, waits) = latches(1);
+        let held = latches.acquire(LatchClass::Primary, [0]);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                about_to_wait.wait();
-                drop(latches.acquire(LatchClass::Primary, [1]));
-            });
-            about_to_wait.wait();
-            // Long enough for the other thread to have come to its wait.
-            std::thread::sleep(Duration::from_millis(100));
+            let waiter = scope.spawn(|| drop(latches.acquire(LatchClass::Primary, [7])));
+            while latches.primary[0].state.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
             drop(held);
+            waiter.join().unwrap();
         });
+        assert!(!latches.primary[0].state.lock().held);
         assert_eq!(waits.get(WaitReason::Latch).0, 1);
     }
 

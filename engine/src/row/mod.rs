@@ -27,6 +27,8 @@ mod table;
 mod temporal;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod text;
 mod tuple;
 mod types;

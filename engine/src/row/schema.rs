@@ -199,7 +199,6 @@ pub struct Schema {
 
 impl Schema {
     /// Starts the schema of a new table.
-    #[must_use]
     pub fn table(name: impl Into<String>) -> SchemaBuilder {
         SchemaBuilder::new(name.into())
     }
