@@ -38,6 +38,7 @@ mod options;
 mod parts;
 mod read;
 mod read_state;
+mod replay;
 pub mod row;
 mod snapshot;
 mod statistics;

@@ -13,28 +13,25 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use alluvium_base::key::{KeyspaceId, Seqno};
+use alluvium_base::key::KeyspaceId;
 use alluvium_base::random::Random;
 use alluvium_base::sync::{Mutex, RwLock, WaitPoint, WaitReason, WaitStatistics};
 use alluvium_base::{Error, ErrorKind, Result};
 use alluvium_compaction::{AcceptedEnd, FileMeta, ManifestState, VersionEdit};
 use alluvium_sstable::BlockCache;
 use alluvium_sstable::cache::CacheOptions;
-use alluvium_wal::{
-    Log, LogOptions, RecoveredRecord, RecoveryMode, RecoveryOptions, RecoveryReport, recover,
-};
+use alluvium_wal::{Log, LogOptions, RecoveryMode, RecoveryOptions};
 use arc_swap::ArcSwap;
 
-use crate::batch::Operations;
-use crate::commit::{AdmissionControl, Publisher, apply_operation};
+use crate::commit::{AdmissionControl, Publisher};
 use crate::environment::Environment;
 use crate::executor::Executor;
 use crate::layout;
 use crate::manifest::{self, Current, Manifest};
 use crate::memtable::Memtable;
 use crate::options::Options;
-use crate::parts::{Joiner, Payload};
 use crate::read_state::{Immutable, ReadState};
+use crate::replay::{Replay, replay};
 use crate::row::Latches;
 use crate::snapshot::SnapshotRegistry;
 use crate::statistics::Counters;
@@ -217,18 +214,6 @@ fn build(
     }))
 }
 
-/// What the log gave back.
-struct Replay {
-    /// Replayed entries that are not in a table yet, oldest first.
-    memtables: Vec<Arc<Memtable>>,
-    /// Tables made of those that did not fit.
-    flushed: Vec<Arc<FileMeta>>,
-    /// Everything below this address is in `flushed` (or was in a table before).
-    flushed_end: Option<u64>,
-    last_seqno: Seqno,
-    report: RecoveryReport,
-}
-
 /// What the manifest tells recovery.
 pub(crate) fn recovery_options(
     directory: &Path,
@@ -247,63 +232,6 @@ pub(crate) fn recovery_options(
         durable_address: 0,
         read_only,
     }
-}
-
-/// Replays the log. With `may_flush`, a memtable that is full becomes a table at once.
-fn replay(tree: &Arc<Tree>, may_flush: bool) -> Result<Replay> {
-    let (options, mut last_seqno) = {
-        let durable = &tree.versions.lock().durable;
-        let options = recovery_options(&tree.directory, durable, tree.options.recovery_mode, !may_flush);
-        (options, durable.last_seqno)
-    };
-    let mut memtables: Vec<Arc<Memtable>> = vec![tree.new_memtable()];
-    // The newest sequence number in the last memtable: what its tables are ordered by.
-    let mut newest = 0;
-    let mut flushed = Vec::new();
-    let mut flushed_end = None;
-    let mut joiner = Joiner::default();
-    let dropped = tree.dropped.load_full();
-    let mut on_record = |record: RecoveredRecord<'_>| -> Result<()> {
-        let not_understood = || {
-            let detail = "a log record with a valid checksum is not understood";
-            Error::corrupt(&tree.directory, record.address, detail)
-        };
-        // A batch in parts must not be cut by the new replay start.
-        let between_batches = joiner.is_empty();
-        let joined;
-        let batch = match joiner.take(record.incarnation, record.payload) {
-            Payload::Whole(batch) => batch,
-            Payload::Joined(batch) => {
-                joined = batch;
-                joined.as_slice()
-            }
-            Payload::Pending => return Ok(()),
-            Payload::Unknown => return Err(not_understood()),
-        };
-        let Some(mut memtable) = memtables.last().map(Arc::clone) else { return Ok(()) };
-        if memtable.memory_bytes() >= tree.memory.memtable_bytes && between_batches {
-            if may_flush {
-                flushed.extend(crate::background::flush_now(tree, &memtable, newest)?);
-                flushed_end = Some(record.address);
-                memtables.clear();
-            }
-            memtable = tree.new_memtable();
-            memtables.push(Arc::clone(&memtable));
-        }
-        let mut operations = Operations::of_record(batch);
-        for (seqno, operation) in (record.seqno..).zip(operations.by_ref()) {
-            // What was written to a keyspace that was dropped later is gone with it.
-            if KeyspaceId::of(operation.key).is_none_or(|keyspace| !dropped.contains(&keyspace)) {
-                apply_operation(&memtable, &operation, seqno);
-            }
-            newest = seqno;
-        }
-        if operations.is_complete() { Ok(()) } else { Err(not_understood()) }
-    };
-    let report = recover(&tree.environment.fs, &options, &mut on_record)?;
-    memtables.retain(|memtable| !memtable.is_empty());
-    last_seqno = last_seqno.max(report.highest_seqno).max(newest);
-    Ok(Replay { memtables, flushed, flushed_end, last_seqno, report })
 }
 
 /// Makes the new incarnation durable, then starts its log.

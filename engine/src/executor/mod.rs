@@ -13,8 +13,10 @@ use alluvium_base::clock::Clock;
 use alluvium_base::sync::{Mutex, WaitPoint, WaitReason, WaitStatistics};
 use alluvium_base::{Error, ErrorKind, Result};
 
+mod pool;
 mod simulated;
 
+pub(crate) use pool::Pool;
 pub use simulated::SimulatedExecutor;
 
 /// What a worker has left to do after a quantum.
