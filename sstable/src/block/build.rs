@@ -20,6 +20,8 @@ pub(crate) struct BlockBuilder {
     value_len: Option<usize>,
     trailer_min: u64,
     trailer_max: u64,
+    /// Length of the block so far, in bytes. Asked more often than it changes.
+    raw_len: usize,
 }
 
 impl BlockBuilder {
@@ -65,6 +67,7 @@ impl BlockBuilder {
         self.values.extend_from_slice(value);
         self.value_ends.push(self.values.len() as u32);
         self.trailers.push(trailer.0);
+        self.raw_len = self.compute_raw_len();
     }
 
     fn shared_len(&self, full_key: &[u8]) -> usize {
@@ -73,9 +76,10 @@ impl BlockBuilder {
 
     /// Length of the block so far, in bytes; 0 if it is empty.
     pub(crate) fn raw_len(&self) -> usize {
-        if self.is_empty() {
-            return 0;
-        }
+        self.raw_len
+    }
+
+    fn compute_raw_len(&self) -> usize {
         let [key_width, trailer_width, value_width] = self.widths();
         let columns = self.count() * (key_width.bytes() + trailer_width.bytes() + value_width.bytes());
         let suffixes = self.suffix_bytes();
@@ -144,6 +148,7 @@ impl BlockBuilder {
         self.value_ends.clear();
         self.trailers.clear();
         self.prefix_len = 0;
+        self.raw_len = 0;
     }
 }
 
