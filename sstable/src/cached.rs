@@ -38,7 +38,8 @@ impl Charge for CachedBlock {
 #[derive(Clone, Debug)]
 pub(crate) struct PinnedBlock(pub(crate) Arc<CachedBlock>);
 
-static EMPTY: EntryBlock = EntryBlock::EMPTY;
+/// What the absence of a block reads as.
+pub(crate) static EMPTY: EntryBlock = EntryBlock::EMPTY;
 
 impl Deref for PinnedBlock {
     type Target = EntryBlock;

@@ -14,7 +14,7 @@ use alluvium_base::key::Trailer;
 use alluvium_base::{Error, Result};
 
 use crate::block::EntryBlock;
-use crate::cached::PinnedBlock;
+use crate::cached::{EMPTY, PinnedBlock};
 use crate::frame::BlockHandle;
 use crate::table::Table;
 pub(crate) use source::BlockSource;
@@ -46,8 +46,6 @@ pub struct TableIterator {
     key: Vec<u8>,
     failed: Option<Error>,
 }
-
-static EMPTY: EntryBlock = EntryBlock::EMPTY;
 
 impl TableIterator {
     pub(crate) fn new(table: Arc<Table>, purpose: ReadPurpose) -> TableIterator {
