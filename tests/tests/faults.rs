@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use alluvium::base::clock::Clock;
 use alluvium::base::fs::fault::{Action, Failure, FaultFs, Rule};
 use alluvium::base::fs::memory::MemoryFs;
+use alluvium::base::fs::operation::Operation;
 use alluvium::base::sync::{Simulation, enter_simulation};
 use alluvium::{Db, Durability, Environment, Error, ErrorKind, Keyspace, Options, WriteBatch};
 
@@ -258,4 +260,19 @@ fn a_disk_that_stays_full_for_a_while_stops_writers_and_lets_readers_go_on() {
     });
     assert!(resumed, "space has returned, but writing does not resume");
     check(&keyspace, told.history.last().expect("never empty"), "after space returned");
+}
+
+#[test]
+fn a_slow_disk_delays_and_breaks_nothing() {
+    let fs = MemoryFs::new();
+    let faults = FaultFs::over_memory(&fs.process());
+    let (environment, executor, clock) = Environment::simulated(faults.shared(), 9);
+    let _simulation = enter_simulation(executor);
+    let slow = Action::Delay { clock: clock.clone(), duration: Duration::from_millis(200) };
+    faults.add(Rule::new(slow).on(&[Operation::Sync, Operation::Write, Operation::SyncDirectory]));
+    let db = Db::open_in(environment, Path::new(DIRECTORY), options()).expect("opens");
+    let keyspace = db.keyspace("a").expect("keyspace");
+    let mut told = Told { history: vec![Map::new()], durable: 0 };
+    assert_eq!(script(&db, &keyspace, &mut told), 0, "slowness is no error");
+    assert!(clock.monotonic_nanos() > 1_000_000_000, "the disk was not slow");
 }

@@ -14,7 +14,7 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn monotonic_nanos(&self) -> u64;
     /// Microseconds since 1970-01-01 UTC; may jump.
     fn wall_micros(&self) -> i64;
-    /// Waits. Only [`sync`](crate::sync) calls this; a simulated clock advances instead of blocking.
+    /// Waits. Only [`sync`](crate::sync) and the fault layer call this; a simulated clock advances instead of blocking.
     fn sleep(&self, duration: Duration);
 }
 
