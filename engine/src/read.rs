@@ -5,6 +5,7 @@ use std::sync::Arc;
 use alluvium_base::checksum::key_hash;
 use alluvium_base::iter::InternalIterator;
 use alluvium_base::key::{KEYSPACE_ID_BYTES, KeyspaceId, Kind, Seqno, Trailer, common_prefix_len};
+use alluvium_base::limits::VALUE_COPY_BYTES_MAX;
 use alluvium_base::range_tombstone::{FragmentedTombstones, RangeTombstone};
 use alluvium_base::{Error, KeyRange, Result};
 use alluvium_compaction::iterate::{LevelIterator, TableOpener};
@@ -13,7 +14,7 @@ use alluvium_sstable::ReadPurpose;
 
 use crate::iter::{Iter, unexpected_kind};
 use crate::keyspace::Snapshot;
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, MemtableValue};
 use crate::read_state::{PinnedValue, ReadState};
 use crate::table_store::TableStore;
 use crate::tree::Tree;
@@ -158,7 +159,17 @@ pub(crate) fn lookup(
             Some((trailer, value)) => Found::Version(trailer, value),
             None => Found::Nothing,
         };
-        if let Some(answer) = decide(full_key, found, covered, PinnedValue::copied)? {
+        let pin = |value: &[u8]| {
+            if value.len() <= VALUE_COPY_BYTES_MAX {
+                return PinnedValue::copied(value);
+            }
+            // Searched for again, which costs less than copying it.
+            MemtableValue::pin(memtable, |memtable| {
+                memtable.get(full_key, hash, snapshot).map(|(_, value)| value)
+            })
+            .map_or_else(|| PinnedValue::copied(value), PinnedValue::from_memtable)
+        };
+        if let Some(answer) = decide(full_key, found, covered, pin)? {
             return Ok(answer);
         }
     }

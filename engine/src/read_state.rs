@@ -11,7 +11,7 @@ use alluvium_base::key::Seqno;
 use alluvium_compaction::Version;
 use alluvium_sstable::PinnedValue as TableValue;
 
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, MemtableValue};
 
 /// A frozen memtable that waits for its flush.
 #[derive(Debug)]
@@ -41,12 +41,17 @@ pub struct PinnedValue(Pin);
 #[derive(Clone)]
 enum Pin {
     Table(TableValue),
+    Memtable(MemtableValue),
     Copied(Box<[u8]>),
 }
 
 impl PinnedValue {
     pub(crate) fn from_table(value: TableValue) -> PinnedValue {
         PinnedValue(Pin::Table(value))
+    }
+
+    pub(crate) fn from_memtable(value: MemtableValue) -> PinnedValue {
+        PinnedValue(Pin::Memtable(value))
     }
 
     pub(crate) fn copied(value: &[u8]) -> PinnedValue {
@@ -60,6 +65,7 @@ impl std::ops::Deref for PinnedValue {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Pin::Table(value) => value,
+            Pin::Memtable(value) => value,
             Pin::Copied(bytes) => bytes,
         }
     }

@@ -19,6 +19,7 @@ mod index;
 mod iter;
 mod leaf;
 mod list;
+mod pinned;
 mod prefix;
 mod shim;
 mod tombstones;
@@ -40,6 +41,7 @@ use self::list::LeafList;
 use self::tombstones::Tombstones;
 
 pub use self::iter::MemtableIterator;
+pub use self::pinned::MemtableValue;
 
 /// Most entries in a leaf: heads of 1 KiB, slots of 3 KiB.
 pub const LEAF_ENTRIES: usize = 128;
