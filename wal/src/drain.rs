@@ -80,7 +80,8 @@ impl Log {
 
     /// Called after an append without any lock: keeps the ring from filling up.
     pub(crate) fn drain_some(&self, end: u64) {
-        if end - self.drained.load(Ordering::Relaxed) < WRITE_BYTES_MAX as u64 {
+        // Others may have drained this append, and later ones, already.
+        if end.saturating_sub(self.drained.load(Ordering::Relaxed)) < WRITE_BYTES_MAX as u64 {
             return;
         }
         let turn = match self.flow.try_lock() {

@@ -70,7 +70,6 @@ impl Log {
         if flow.failure.is_none() {
             return Ok(());
         }
-        flow.next = None;
         self.remove_unused(&mut flow)?;
         let base = self.drained.load(Ordering::Acquire);
         let made = self.make_segment(&mut flow, base)?;

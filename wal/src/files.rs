@@ -19,7 +19,7 @@ use alluvium_base::fs::{File, Fs, OpenMode};
 use alluvium_base::limits::LOG_PAGE_BYTES;
 use alluvium_base::{Error, ErrorKind, Result};
 
-use crate::format::{FORMAT_VERSION, HeaderProblem, PAGE_BYTES, SegmentHeader};
+use crate::format::{ADDRESS_MAX, FORMAT_VERSION, HeaderProblem, PAGE_BYTES, SegmentHeader};
 
 /// Largest single write into a segment, in bytes. Segments that were filled by larger writes had a 60 % slower
 /// fdatasync (measured on ext4; brief, "performance").
@@ -75,7 +75,8 @@ impl Listing {
 fn parse_base(stem: &str) -> Option<u64> {
     let lower_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let canonical = stem.len() == 16 && stem.bytes().all(lower_hex);
-    canonical.then(|| u64::from_str_radix(stem, 16).ok()).flatten()
+    let base = canonical.then(|| u64::from_str_radix(stem, 16).ok()).flatten();
+    base.filter(|&base| base.is_multiple_of(PAGE_BYTES) && base < ADDRESS_MAX)
 }
 
 /// A segment that is open for writing.
@@ -194,8 +195,16 @@ mod tests {
     #[test]
     fn only_canonical_names_are_segments() {
         assert_eq!(parse_base("0000000000001000"), Some(4096));
-        assert_eq!(parse_base("000000000000abcd"), Some(0xabcd));
-        for other in ["000000000000ABCD", "+000000000001000", "1000", "", "00000000000000000"] {
+        assert_eq!(parse_base("00000000000ab000"), Some(0xab000));
+        for other in [
+            "ffffffffffff0000",
+            "0000000000000008",
+            "00000000000AB000",
+            "+000000000001000",
+            "1000",
+            "",
+            "00000000000000000",
+        ] {
             assert_eq!(parse_base(other), None, "{other}");
         }
     }

@@ -17,6 +17,9 @@ use alluvium_base::limits::{LOG_PAGE_BYTES, LOG_RECORD_BYTES_MAX, SEQNO_MAX};
 /// [`LOG_PAGE_BYTES`] as an address difference.
 pub(crate) const PAGE_BYTES: u64 = LOG_PAGE_BYTES as u64;
 
+/// No address lies above: so sums of addresses and file offsets cannot overflow. At 4 GB/s it lasts for 73 years.
+pub(crate) const ADDRESS_MAX: u64 = 1 << 63;
+
 /// Size of a record's header, in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 32;
 
@@ -51,7 +54,7 @@ pub(crate) fn page_floor(address: u64) -> u64 {
 
 /// The start of the first page at or after `address`.
 pub(crate) fn page_ceil(address: u64) -> u64 {
-    address.next_multiple_of(PAGE_BYTES)
+    address.checked_next_multiple_of(PAGE_BYTES).unwrap_or(ADDRESS_MAX)
 }
 
 /// What seeds the checksums of one incarnation's records.
@@ -271,7 +274,10 @@ impl RingHeader {
         if database_id.is_some_and(|expected| expected != header.database_id) {
             return Err(HeaderProblem::Foreign);
         }
-        if header.ring_bytes == 0 || !header.ring_bytes.is_multiple_of(PAGE_BYTES) {
+        let pages_only =
+            header.ring_bytes.is_multiple_of(PAGE_BYTES) && header.segment_bytes.is_multiple_of(PAGE_BYTES);
+        if !pages_only || header.ring_bytes == 0 || header.ring_bytes.max(header.segment_bytes) > ADDRESS_MAX
+        {
             return Err(HeaderProblem::Damaged("the size is impossible"));
         }
         Ok(header)

@@ -17,7 +17,8 @@ use alluvium_base::{Error, ErrorKind, Result};
 use crate::failure::LogFailure;
 use crate::files::{Listing, Segment, SegmentMaker, WRITE_BYTES_MAX};
 use crate::format::{
-    PAGE_BYTES, RecordHeader, RecordKind, RingHeader, payload_hash, record_bytes, seqno_fits, stream_identity,
+    ADDRESS_MAX, PAGE_BYTES, RecordHeader, RecordKind, RingHeader, payload_hash, record_bytes, seqno_fits,
+    stream_identity,
 };
 use crate::group::Groups;
 use crate::ring::Ring;
@@ -384,8 +385,8 @@ fn check_options(options: &LogOptions) -> Result<()> {
     if options.ring_bytes < RING_BYTES_MIN || !(options.ring_bytes as u64).is_multiple_of(PAGE_BYTES) {
         return refuse("the size of the log's ring must be a multiple of 4 KiB, at least 128 KiB");
     }
-    if !options.start_address.is_multiple_of(PAGE_BYTES) {
-        return refuse("a log starts at a multiple of 4 KiB");
+    if !options.start_address.is_multiple_of(PAGE_BYTES) || options.start_address >= ADDRESS_MAX {
+        return refuse("a log starts at a multiple of 4 KiB, below address 2^63");
     }
     Ok(())
 }

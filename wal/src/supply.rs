@@ -8,6 +8,7 @@
 //! One thread at a time has the *preparation turn*, for everything that changes names in the directory. Its holder
 //! waits for nothing but I/O.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,15 +32,17 @@ pub(crate) struct Retired {
     pub(crate) reusable: bool,
 }
 
-/// The right to change names in the directory. The flow lock must not be held when it is dropped.
-pub(crate) struct PreparationTurn<'a> {
+/// Ends the preparation turn of a thread that panics.
+struct EndTurnOnPanic<'a> {
     log: &'a Log,
 }
 
-impl Drop for PreparationTurn<'_> {
+impl Drop for EndTurnOnPanic<'_> {
     fn drop(&mut self) {
-        self.log.flow.lock().preparing = false;
-        self.log.preparation.notify_all();
+        if std::thread::panicking() {
+            self.log.flow.lock().preparing = false;
+            self.log.preparation.notify_all();
+        }
     }
 }
 
@@ -142,37 +145,41 @@ impl Log {
         Ok(())
     }
 
-    /// Makes a segment at `base`, with the flow unlocked meanwhile.
-    pub(crate) fn make_segment(&self, flow: &mut MutexGuard<'_, Flow>, base: u64) -> Result<Arc<Segment>> {
-        debug_assert!(!flow.preparing, "two threads prepare segments at once");
+    /// Does `work`, which changes names in the directory, with the preparation turn and with the flow unlocked. The turn
+    /// ends when the flow is locked again, so that what the caller then notes and the end of the turn are seen at once.
+    fn prepare<T>(&self, flow: &mut MutexGuard<'_, Flow>, work: impl FnOnce() -> T) -> T {
+        debug_assert!(!flow.preparing, "two threads change names at once");
         flow.preparing = true;
-        let spare = flow.spares.pop();
-        MutexGuard::unlocked(flow, || {
-            let _turn = PreparationTurn { log: self };
-            let made = self.maker.make(base, spare.as_deref());
-            match made {
-                Ok(segment) => {
-                    self.statistics.count_made(spare.is_some());
-                    Ok(Arc::new(segment))
-                }
-                Err(error) => {
-                    // Not tried again, since what failed may be its blocks. A left-over goes at the next open.
-                    if let Some(spare) = &spare {
-                        let _ = self.maker.fs.remove_file(spare);
-                    }
-                    Err(error)
-                }
-            }
-        })
+        let done = MutexGuard::unlocked(flow, || {
+            let _guard = EndTurnOnPanic { log: self };
+            work()
+        });
+        flow.preparing = false;
+        self.preparation.notify_all();
+        done
     }
 
-    /// Removes the segments that were made behind the active one, with the flow unlocked meanwhile: those that are known,
-    /// and those that a failed call made nevertheless. A segment at an address in between could not stand before them.
+    /// Makes a segment at `base`. Nobody may have the preparation turn.
+    pub(crate) fn make_segment(&self, flow: &mut MutexGuard<'_, Flow>, base: u64) -> Result<Arc<Segment>> {
+        let spare = flow.spares.pop();
+        let made = self.prepare(flow, || {
+            let made = self.maker.make(base, spare.as_deref());
+            if let (Err(_), Some(spare)) = (&made, &spare) {
+                // Not tried again, since what failed may be its blocks. A left-over goes at the next open.
+                let _ = self.maker.fs.remove_file(spare);
+            }
+            made
+        })?;
+        self.statistics.count_made(spare.is_some());
+        Ok(Arc::new(made))
+    }
+
+    /// Removes the segments that were made behind the active one: those that are known, and those that a failed call made
+    /// nevertheless. A segment at an address in between could not stand before them. Nobody may have the preparation turn.
     pub(crate) fn remove_unused(&self, flow: &mut MutexGuard<'_, Flow>) -> Result<()> {
         let active = flow.active.base;
-        flow.preparing = true;
-        MutexGuard::unlocked(flow, || {
-            let _turn = PreparationTurn { log: self };
+        flow.next = None;
+        self.prepare(flow, || {
             let fs = self.maker.fs.as_ref();
             let listing = Listing::read(fs, &self.options.directory)?;
             let mut unused = listing.segments.iter().filter(|(base, _)| *base > active).peekable();
@@ -190,48 +197,53 @@ impl Log {
     /// # Errors
     /// Those of the file system; what could not be released is tried again by the next call.
     pub fn release_before(&self, address: u64) -> Result<()> {
-        let (released, spares_wanted) = {
-            let mut flow = self.flow.lock();
-            self.preparation.wait_while(&mut flow, |flow| flow.preparing);
-            // A segment that is yet to be synced stays until it has been: its sync may be running.
-            let unsynced = flow.unsynced.first().map_or(u64::MAX, |segment| segment.base);
-            let limit = address.min(unsynced).min(self.durable_address());
-            let count = flow.older.partition_point(|retired| retired.end <= limit);
-            if count == 0 {
-                return Ok(());
-            }
-            flow.preparing = true;
-            let released: Vec<Retired> = flow.older.drain(..count).collect();
-            (released, self.options.segments_recycled_max.saturating_sub(flow.spares.len()))
-        };
-        let _turn = PreparationTurn { log: self };
-        let mut left = released.into_iter();
+        let mut flow = self.flow.lock();
+        self.preparation.wait_while(&mut flow, |flow| flow.preparing);
+        // A segment that is yet to be synced stays until it has been: its sync may be running.
+        let unsynced = flow.unsynced.first().map_or(u64::MAX, |segment| segment.base);
+        let limit = address.min(unsynced).min(self.durable_address());
+        let count = flow.older.partition_point(|retired| retired.end <= limit);
+        if count == 0 {
+            return Ok(());
+        }
+        let mut released: VecDeque<Retired> = flow.older.drain(..count).collect();
+        let spares_wanted = self.options.segments_recycled_max.saturating_sub(flow.spares.len());
         let mut spares = Vec::new();
-        let mut released_all = || -> Result<()> {
-            while let Some(retired) = left.as_slice().first() {
+        let result = self.prepare(&mut flow, || self.release(&mut released, &mut spares, spares_wanted));
+        flow.older.splice(..0, released);
+        flow.spares.extend(spares);
+        result
+    }
+
+    /// Renames or removes what was released; leaves what it did not come to.
+    fn release(
+        &self,
+        released: &mut VecDeque<Retired>,
+        spares: &mut Vec<PathBuf>,
+        spares_wanted: usize,
+    ) -> Result<()> {
+        let fs = self.maker.fs.as_ref();
+        let mut release_all = || -> Result<()> {
+            while let Some(retired) = released.front() {
                 let spare = spare_path(&self.options.directory, retired.base);
                 let result = if retired.reusable && spares.len() < spares_wanted {
-                    self.maker.fs.rename(&retired.path, &spare).map(|()| spares.push(spare))
+                    fs.rename(&retired.path, &spare).map(|()| spares.push(spare))
                 } else {
-                    self.maker.fs.remove_file(&retired.path)
+                    fs.remove_file(&retired.path)
                 };
                 match result {
                     // A call that failed before may have done its work all the same.
                     Err(error) if !error.is_missing_file() => return Err(error),
-                    _ => left.next(),
+                    _ => released.pop_front(),
                 };
             }
-            self.maker.fs.sync_directory(&self.options.directory)
+            fs.sync_directory(&self.options.directory)
         };
-        let result = released_all();
+        let result = release_all();
         if result.is_err() {
-            // Their old names may come back, so they must not be used; the next open sorts them out.
-            spares.drain(..).for_each(|spare| drop(self.maker.fs.remove_file(&spare)));
+            // Their old names may come back, so they must not be used; what is left of them goes at the next open.
+            spares.drain(..).for_each(|spare| drop(fs.remove_file(&spare)));
         }
-        let mut flow = self.flow.lock();
-        flow.older.splice(..0, left);
-        flow.spares.extend(spares);
-        drop(flow);
         result
     }
 }

@@ -44,8 +44,8 @@ pub enum RecoveryMode {
     TornTailOk,
     /// As `TornTailOk`, but any trace of a record that is dropped is an error too.
     Strict,
-    /// Reads on behind damage and reports what was lost. The log is left as it is, damage included: flush what was
-    /// recovered and move the replay start to the report's end before the next incarnation begins.
+    /// Reads on behind damage and reports what was lost. What was read is settled, what is damaged stays so: until the
+    /// replay start has moved past it (flush what was recovered), the next recovery must salvage again.
     Salvage,
 }
 
@@ -127,7 +127,7 @@ pub enum RecoverySource {
 /// What was found.
 #[derive(Clone, Debug)]
 pub struct RecoveryReport {
-    /// Where the last incarnation ends. Unless recovery was read-only or salvaged, everything below is durable: record it in the
+    /// Where the last incarnation ends. Unless recovery was read-only, everything below is durable: record it in the
     /// manifest as the accepted end of [`RecoveryOptions::last_incarnation`], in the edit that makes the next
     /// incarnation durable.
     pub end: u64,
@@ -172,10 +172,9 @@ pub fn recover(
         problems: plan.problems,
         source: if plan.ring_is_used { RecoverySource::Ring } else { RecoverySource::Segments },
     };
-    let may_settle = !options.read_only && options.mode != RecoveryMode::Salvage;
     let mut reach = plan.reach;
     for run in plan.runs {
-        let settled = may_settle && run.limit.is_none();
+        let settled = !options.read_only && run.limit.is_none();
         let mut walk = walk::Walk::new(run, options.mode);
         report.end = walk.run(&mut report, on_record)?;
         if settled {

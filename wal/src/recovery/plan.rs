@@ -144,26 +144,29 @@ impl Planner<'_> {
     fn group(&mut self, segments: Vec<SegmentFile>) -> Result<Vec<Run>> {
         let start = self.options.replay_start;
         let mut runs: Vec<Run> = Vec::new();
+        // Whose a segment is whose header does not hold: that of the one before it, or of the first that can be read.
+        let incarnation_of =
+            |segment: &SegmentFile| segment.header.as_ref().ok().map(|header| header.incarnation);
+        let first_readable = segments.iter().find_map(incarnation_of);
+        let mut adopted = first_readable.unwrap_or(self.options.last_incarnation);
         let mut bases = segments.iter().map(|segment| segment.base).skip(1).collect::<Vec<_>>().into_iter();
         for segment in segments {
             let next_base = bases.next();
+            adopted = incarnation_of(&segment).unwrap_or(adopted);
             // The last one is kept in any case: what follows it may still be in the ring.
             let passed = segment.header.is_ok() && segment.end <= start && next_base.is_some();
             if passed || next_base.is_some_and(|next| next <= start) {
                 continue;
             }
-            let incarnation = match &segment.header {
+            match &segment.header {
                 Ok(header) if header.incarnation > self.options.last_incarnation => {
                     self.damaged(from_the_future(&segment.path, header.incarnation, self.options))?;
                     continue;
                 }
-                Ok(header) => header.incarnation,
-                Err(problem) => {
-                    self.damaged(header_error(&segment.path, problem))?;
-                    runs.last().map_or(self.options.last_incarnation, |run| run.incarnation)
-                }
-            };
-            self.add_segment(&mut runs, segment, incarnation)?;
+                Ok(_) => {}
+                Err(problem) => self.damaged(header_error(&segment.path, problem))?,
+            }
+            self.add_segment(&mut runs, segment, adopted)?;
         }
         Ok(runs)
     }

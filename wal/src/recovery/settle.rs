@@ -11,7 +11,7 @@ use alluvium_base::fs::{File, Fs, OpenMode};
 use alluvium_base::{Error, Result};
 
 use super::walk::Walk;
-use super::{Found, RecoveryOptions};
+use super::{Found, RecoveryMode, RecoveryOptions};
 use crate::files::{SegmentMaker, WRITE_BYTES_MAX};
 use crate::format::{PAGE_BYTES, RECORD_HEADER_BYTES, stream_identity};
 
@@ -35,13 +35,20 @@ pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Wal
     let targets = source
         .parts
         .iter()
-        .map(|part| Ok((part.base, part.end, fs.open(&part.path, OpenMode::ReadWrite)?)))
+        .map(|part| {
+            let file = fs.open(&part.path, OpenMode::ReadWrite)?;
+            Ok(Target { base: part.base, end: part.end, file })
+        })
         .collect::<Result<Vec<_>>>()?;
     let mut writer = Writer { maker, targets, first: from, start: from, bytes: Vec::new() };
     let identity = stream_identity(options.database_id, incarnation);
     let mut at = from;
     while at < end {
         let Found::Record(header) = source.record_at(at)? else {
+            if options.mode == RecoveryMode::Salvage {
+                at = source.next_found(at + 1, end)?.map_or(end, |(next, _)| next);
+                continue;
+            }
             let (file, offset) = source.locate(at);
             return Err(Error::corrupt(file, offset, "a record that was read before cannot be read again"));
         };
@@ -52,11 +59,19 @@ pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Wal
     writer.finish()
 }
 
+/// A segment that is written to.
+#[derive(Clone)]
+struct Target {
+    base: u64,
+    end: u64,
+    file: Arc<dyn File>,
+}
+
 /// Collects bytes that follow each other into larger writes.
 struct Writer {
     maker: SegmentMaker,
-    /// Base, end and file of the run's segments, ascending.
-    targets: Vec<(u64, u64, Arc<dyn File>)>,
+    /// The run's segments, ascending.
+    targets: Vec<Target>,
     /// Nothing is written below.
     first: u64,
     /// Address of the bytes collected so far.
@@ -82,7 +97,10 @@ impl Writer {
         let bytes = std::mem::take(&mut self.bytes);
         let (mut address, mut rest) = (self.start, bytes.as_slice());
         while !rest.is_empty() {
-            let (base, end, file) = self.target(address)?;
+            let Some(Target { base, end, file }) = self.target(address)? else {
+                // A file of the run is missing, which only salvage gets past.
+                return Ok(());
+            };
             let here = usize::try_from(end - address).unwrap_or(usize::MAX).min(rest.len());
             let (now, later) = rest.split_at(here);
             file.write_at(now, PAGE_BYTES + (address - base))?;
@@ -91,27 +109,28 @@ impl Writer {
         Ok(())
     }
 
-    /// The segment that holds `address`, made if the process died before it could make it.
-    fn target(&mut self, address: u64) -> Result<(u64, u64, Arc<dyn File>)> {
+    /// The segment that holds `address`, made if the process died before it could make it; `None` in a gap.
+    fn target(&mut self, address: u64) -> Result<Option<Target>> {
         loop {
-            if let Some(target) = self.targets.iter().find(|target| (target.0..target.1).contains(&address)) {
-                return Ok(target.clone());
+            if let Some(target) =
+                self.targets.iter().find(|target| (target.base..target.end).contains(&address))
+            {
+                return Ok(Some(target.clone()));
             }
-            let base = self.targets.last().map_or(u64::MAX, |target| target.1);
+            let base = self.targets.last().map_or(u64::MAX, |target| target.end);
             if base > address || self.maker.segment_bytes == 0 {
-                let detail = format!("there is no segment for log address {address}");
-                return Err(Error::invalid(detail));
+                return Ok(None);
             }
             let made = self.maker.make(base, None)?;
-            self.targets.push((made.base, made.end(), made.file));
+            self.targets.push(Target { base: made.base, end: made.end(), file: made.file });
         }
     }
 
     fn finish(mut self) -> Result<u64> {
         self.flush()?;
-        for (_, _, file) in self.targets.iter().filter(|(_, end, _)| *end > self.first) {
-            file.sync_data()?;
+        for target in self.targets.iter().filter(|target| target.end > self.first) {
+            target.file.sync_data()?;
         }
-        Ok(self.targets.last().map_or(0, |target| target.1))
+        Ok(self.targets.last().map_or(0, |target| target.end))
     }
 }

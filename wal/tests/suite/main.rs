@@ -7,8 +7,10 @@
 )]
 
 mod basic;
+mod concurrency;
 mod crash;
 mod damage;
 mod engine;
 mod failure;
+mod recycling;
 mod support;
