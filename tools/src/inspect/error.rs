@@ -1,0 +1,60 @@
+//! What can end an inspection, and the exit code that says so.
+
+use alluvium_base::{Error, ErrorKind};
+
+/// The result of everything in the inspector that can end it.
+pub type Result<T, E = InspectError> = std::result::Result<T, E>;
+
+/// Why an inspection ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// The command line does not make sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The engine, or a file, failed.
+    #[error(transparent)]
+    Engine(#[from] Error),
+    /// Whoever reads the output has stopped reading, as `head` does. No error to anyone.
+    #[error("nobody reads the output any more")]
+    OutputClosed,
+}
+
+/// Exit codes of `alluvium-inspect`, as documented in its `--help`. Those that `alluvium-load` has too mean the same.
+pub mod exit {
+    /// All is fine.
+    pub const FINE: u8 = 0;
+    /// `verify`, `sst verify` or `index-check` found problems.
+    pub const PROBLEMS: u8 = 1;
+    /// The command line does not make sense.
+    pub const USAGE: u8 = 2;
+    /// There is no such database, table, index, column or file.
+    pub const NOT_FOUND: u8 = 4;
+    /// Something that had to be read is damaged, or of a newer format.
+    pub const DAMAGED: u8 = 5;
+    /// Reading failed.
+    pub const IO: u8 = 8;
+    /// Another process has the database open, and it cannot be read beside it.
+    pub const IN_USE: u8 = 9;
+}
+
+impl InspectError {
+    /// The exit code of a process that ends with this error.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            InspectError::Usage(_) => exit::USAGE,
+            InspectError::OutputClosed => exit::FINE,
+            InspectError::Engine(error) if error.is_missing_file() => exit::NOT_FOUND,
+            InspectError::Engine(error) if error.is_corrupt() => exit::DAMAGED,
+            InspectError::Engine(error) => match error.kind() {
+                ErrorKind::NotFound { .. } => exit::NOT_FOUND,
+                ErrorKind::InUse { .. } => exit::IN_USE,
+                ErrorKind::InvalidArgument { .. }
+                | ErrorKind::TypeMismatch { .. }
+                | ErrorKind::SchemaMismatch { .. }
+                | ErrorKind::KeyTooLong { .. } => exit::USAGE,
+                _ => exit::IO,
+            },
+        }
+    }
+}
