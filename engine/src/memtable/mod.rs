@@ -26,6 +26,9 @@ mod tombstones;
 mod writer;
 
 #[cfg(test)]
+#[cfg(loom)]
+mod loom_models;
+#[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
 
