@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use alluvium_base::key::{Kind, Seqno, Trailer};
-use loom::sync::atomic::AtomicPtr;
 use loom::thread;
 
 use super::arena::{Entry, Probe};
 use super::index::LeafIndex;
 use super::leaf::Leaf;
 use super::list::{self, LeafList};
+use super::shim::AtomicPtr;
 
 const ENTRIES: usize = 2;
 const LEAVES_MAX: usize = 4;
@@ -59,9 +59,7 @@ impl LeafIndex<ENTRIES> for KnownLeaves {
 
     fn insert(&self, leaf: &Leaf<ENTRIES>) {
         let address = ptr::from_ref(leaf).cast_mut();
-        let free = self.0.iter().find(|place| {
-            place.compare_exchange(ptr::null_mut(), address, Ordering::Release, Ordering::Relaxed).is_ok()
-        });
+        let free = self.0.iter().find(|place| place.replace_null(address));
         assert!(free.is_some(), "the model makes more leaves than it has room for");
     }
 
@@ -199,17 +197,29 @@ fn get_of_what_stays_beside_split() {
 }
 
 #[test]
+fn get_beside_split_of_an_inner_leaf() {
+    beside(&[3, 5, 7], &[4], |list| assert_found(list, 5));
+}
+
+#[test]
 fn walk_beside_split() {
     beside(&[3, 5], &[4], |list| assert_walk(&forward(list), &[3, 5]));
 }
 
+fn assert_walk_back(list: &List, before: &[u8]) {
+    let mut numbers = backward(list);
+    numbers.reverse();
+    assert_walk(&numbers, before);
+}
+
 #[test]
 fn walk_back_beside_split() {
-    beside(&[3, 5], &[4], |list| {
-        let mut numbers = backward(list);
-        numbers.reverse();
-        assert_walk(&numbers, &[3, 5]);
-    });
+    beside(&[3, 5], &[4], |list| assert_walk_back(list, &[3, 5]));
+}
+
+#[test]
+fn walk_back_beside_split_of_an_inner_leaf() {
+    beside(&[3, 5, 7], &[4], |list| assert_walk_back(list, &[3, 5, 7]));
 }
 
 #[test]

@@ -9,7 +9,65 @@
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU64, fence};
 
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU64, fence};
+pub(super) use self::model::{AtomicPtr, AtomicU64, fence};
+
+/// Loom's atomics, with a remedy for loom 0.7: it tries another order of two accesses only if the earlier one is the
+/// latest access to the location, whosever that is. A writer that loads a word before it stores it thereby hides the
+/// reader's load from before, and most orders are never tried. Here every load is preceded by a store to a word that
+/// nobody loads: it orders nothing, but any two loads of a location now count as accesses that may be swapped.
+#[cfg(loom)]
+mod model {
+    use std::sync::atomic::Ordering;
+
+    pub(in super::super) use loom::sync::atomic::fence;
+
+    pub(in super::super) struct AtomicU64 {
+        value: loom::sync::atomic::AtomicU64,
+        turn: loom::sync::atomic::AtomicBool,
+    }
+
+    impl AtomicU64 {
+        pub(in super::super) fn new(value: u64) -> AtomicU64 {
+            let turn = loom::sync::atomic::AtomicBool::new(false);
+            AtomicU64 { value: loom::sync::atomic::AtomicU64::new(value), turn }
+        }
+
+        pub(in super::super) fn load(&self, order: Ordering) -> u64 {
+            self.turn.store(true, Ordering::Relaxed);
+            self.value.load(order)
+        }
+
+        pub(in super::super) fn store(&self, value: u64, order: Ordering) {
+            self.value.store(value, order);
+        }
+    }
+
+    pub(in super::super) struct AtomicPtr<T> {
+        value: loom::sync::atomic::AtomicPtr<T>,
+        turn: loom::sync::atomic::AtomicBool,
+    }
+
+    impl<T> AtomicPtr<T> {
+        pub(in super::super) fn new(value: *mut T) -> AtomicPtr<T> {
+            let turn = loom::sync::atomic::AtomicBool::new(false);
+            AtomicPtr { value: loom::sync::atomic::AtomicPtr::new(value), turn }
+        }
+
+        pub(in super::super) fn load(&self, order: Ordering) -> *mut T {
+            self.turn.store(true, Ordering::Relaxed);
+            self.value.load(order)
+        }
+
+        pub(in super::super) fn store(&self, value: *mut T, order: Ordering) {
+            self.value.store(value, order);
+        }
+
+        pub(in super::super) fn replace_null(&self, value: *mut T) -> bool {
+            let null = std::ptr::null_mut();
+            self.value.compare_exchange(null, value, Ordering::Release, Ordering::Relaxed).is_ok()
+        }
+    }
+}
 
 /// How often a reader looks again at a leaf that is being changed before it waits for the writer at its lock.
 #[cfg(not(loom))]

@@ -1,6 +1,7 @@
 //! Tests of the memtable as a whole: against a sorted map, under threads, and of what it promises in numbers.
 
 mod concurrent;
+mod measure;
 mod model;
 mod numbers;
 
