@@ -27,6 +27,7 @@ mod writer;
 
 #[cfg(test)]
 #[cfg(loom)]
+#[path = "tests/loom_models.rs"]
 mod loom_models;
 #[cfg(test)]
 #[cfg(not(loom))]

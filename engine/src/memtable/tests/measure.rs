@@ -30,6 +30,9 @@ fn keys(seed: u64) -> Vec<Vec<u8>> {
     (0..ENTRIES).map(|_| key(&mut random)).collect()
 }
 
+/// Full key and trailer, as the skip list of entries sorts them.
+type Place = (Box<[u8]>, Reverse<u64>);
+
 /// Collects nanoseconds per entry by what was done, and prints medians.
 struct Report {
     clock: std::sync::Arc<dyn Clock>,
@@ -114,7 +117,7 @@ fn leaves(report: &mut Report, keys: &[Vec<u8>], order: &[Vec<u8>], missing: &[V
 }
 
 fn entries(report: &mut Report, keys: &[Vec<u8>], order: &[Vec<u8>]) {
-    let map: SkipMap<(Box<[u8]>, Reverse<u64>), Box<[u8]>> = SkipMap::new();
+    let map: SkipMap<Place, Box<[u8]>> = SkipMap::new();
     report.time("entries: insert", ENTRIES, || {
         for (seqno, key) in (1..).zip(keys) {
             map.get_or_insert((key.as_slice().into(), Reverse(seqno)), VALUE.as_slice().into());
