@@ -142,7 +142,9 @@ struct Sampler<'a> {
     rows: u64,
     /// Unpacked bytes of the sampled rows.
     row_bytes: u64,
-    /// Unpacked and stored bytes of what was read.
+    /// True while the samples are all that there is.
+    complete: bool,
+    /// Unpacked and stored bytes of what was read of packed inputs.
     unpacked: u64,
     stored: u64,
 }
@@ -150,7 +152,16 @@ struct Sampler<'a> {
 impl<'a> Sampler<'a> {
     fn new(nulls: &'a NullStrings, find_key: bool) -> Sampler<'a> {
         let distinct = find_key.then(Vec::new);
-        Sampler { nulls, columns: Vec::new(), distinct, rows: 0, row_bytes: 0, unpacked: 0, stored: 0 }
+        Sampler {
+            nulls,
+            columns: Vec::new(),
+            distinct,
+            rows: 0,
+            row_bytes: 0,
+            complete: true,
+            unpacked: 0,
+            stored: 0,
+        }
     }
 
     /// Samples the rows in `head`; `whole` says that the input ends there.
@@ -166,11 +177,12 @@ impl<'a> Sampler<'a> {
         }
         batch.clear(0, 0);
         let mut start = reader.byte();
+        let mut ended = false;
         for _ in 0..SAMPLE_ROWS {
             batch.clear(0, 0);
             // A row that is cut off by the end of the sample says nothing; one that is broken is for the load to tell.
-            if !reader.read_row(&mut batch).unwrap_or(false) || (!whole && reader.byte() == head.len() as u64)
-            {
+            ended = !reader.read_row(&mut batch).unwrap_or(false);
+            if ended || (!whole && reader.byte() == head.len() as u64) {
                 break;
             }
             self.row_bytes += reader.byte() - start;
@@ -185,6 +197,7 @@ impl<'a> Sampler<'a> {
                 }
             }
         }
+        self.complete &= whole && ended;
         Ok(())
     }
 
@@ -202,6 +215,9 @@ impl<'a> Sampler<'a> {
     }
 
     fn estimate_rows(&self, bytes: u64) -> Option<u64> {
+        if self.complete {
+            return Some(self.rows);
+        }
         (self.row_bytes > 0).then(|| (bytes as f64 * self.rows as f64 / self.row_bytes as f64) as u64)
     }
 
@@ -236,6 +252,8 @@ fn look_at(
     }
     if number < SAMPLED_INPUTS {
         sampler.add(name, &head, whole, &dialect)?;
+    } else {
+        sampler.complete = false;
     }
     let (packing, stored_bytes) = (input.packing, input.stored_bytes);
     let kept = Mutex::new(stored_bytes.is_none().then(|| input.with_head(head)));

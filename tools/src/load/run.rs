@@ -51,9 +51,9 @@ fn try_run<T: LoadTarget>(
     let targets = 1 + plan.schema.indexes().len();
     let threads = args.thread_count();
     let budget = budget::divide(args.memory.0, threads, targets).map_err(|least| {
-        let (given, least) = (args.memory, Size(least));
+        let (given, indexes, least) = (args.memory, targets - 1, Size(least));
         LoadError::Usage(format!(
-            "--memory {given} is too little for {threads} threads and {targets} indexes; at least {least} is needed"
+            "--memory {given} is too little: with {threads} threads and {indexes} indexes it must be {least} or more"
         ))
     })?;
     if !args.json {
