@@ -15,6 +15,7 @@ pub mod convert;
 pub mod display;
 pub mod duplicates;
 pub mod encode;
+pub mod engine_target;
 pub mod error;
 pub mod input;
 pub mod job;
