@@ -7,4 +7,5 @@ mod equals_sorting;
 mod flights;
 mod inputs;
 mod messages;
+mod process;
 mod support;
