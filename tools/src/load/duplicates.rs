@@ -11,7 +11,9 @@
 //! The rows that go are the *losers*: their places, sorted. Every target leaves out the entries of losers when it is
 //! written. Memory is eight bytes for each loser, and for each row whose unique key is not its own.
 
-use alluvium::row::KeyPart;
+use std::sync::Arc;
+
+use alluvium::row::{KeyPart, RowDecoder, Value};
 
 use crate::load::cli::OnDuplicate;
 use crate::load::error::{LoadError, Result};
@@ -77,6 +79,7 @@ enum Walk {
 /// `TooManyErrors` if `--on-duplicate` or `--max-errors` does not allow them; `Stopped`; those of reading runs.
 pub fn find<T: LoadTarget>(job: &Job<'_, T>, runs: &[Vec<Run>], rows: u64) -> Result<Losers> {
     let mode = job.settings.on_duplicate;
+    let decoder = RowDecoder::new(Arc::clone(job.target.encoder().schema()));
     let mut losers = Losers::default();
     let mut gone = Vec::new();
     for_each_group(job, runs, 0, &losers, |key, places| {
@@ -87,7 +90,7 @@ pub fn find<T: LoadTarget>(job: &Job<'_, T>, runs: &[Vec<Run>], rows: u64) -> Re
         };
         gone.extend_from_slice(others);
         if matches!(mode, OnDuplicate::Error | OnDuplicate::Reject) {
-            others.iter().try_for_each(|&place| reject(job, 0, key, place, keeper))?;
+            others.iter().try_for_each(|&place| reject(job, &decoder, 0, key, place, keeper))?;
         }
         Ok(if has_enough(job, 0) { Walk::Stop } else { Walk::On })
     })?;
@@ -96,7 +99,7 @@ pub fn find<T: LoadTarget>(job: &Job<'_, T>, runs: &[Vec<Run>], rows: u64) -> Re
     }
     losers.add(gone);
     if !has_enough(job, 0) {
-        let rejected = find_in_unique_indexes(job, runs, &losers)?;
+        let rejected = find_in_unique_indexes(job, runs, &losers, &decoder)?;
         losers.add(rejected);
     }
     if mode == OnDuplicate::Error && !losers.is_empty() {
@@ -120,6 +123,7 @@ fn find_in_unique_indexes<T: LoadTarget>(
     job: &Job<'_, T>,
     runs: &[Vec<Run>],
     losers: &Losers,
+    decoder: &RowDecoder,
 ) -> Result<Vec<Place>> {
     let indexes = job.plan.schema.indexes().iter().enumerate();
     let targets: Vec<usize> = indexes.filter(|(_, index)| index.is_unique()).map(|(at, _)| at + 1).collect();
@@ -148,7 +152,7 @@ fn find_in_unique_indexes<T: LoadTarget>(
         match row.iter().find_map(|&(_, group)| Some((group, holders[group]?))) {
             Some((group, holder)) => {
                 gone.push(place);
-                reject(job, groups[group].target, &groups[group].key, place, holder)?;
+                reject(job, decoder, groups[group].target, &groups[group].key, place, holder)?;
             }
             None => row.iter().for_each(|&(_, group)| holders[group] = Some(place)),
         }
@@ -191,6 +195,7 @@ fn for_each_group<T: LoadTarget>(
 /// Puts on record that the row at `place` has the key that belongs to the row at `holder`.
 fn reject<T: LoadTarget>(
     job: &Job<'_, T>,
+    decoder: &RowDecoder,
     target: usize,
     key: &[u8],
     place: Place,
@@ -198,10 +203,14 @@ fn reject<T: LoadTarget>(
 ) -> Result<()> {
     let schema = &job.plan.schema;
     let index = target.checked_sub(1).and_then(|number| schema.indexes().get(number));
-    let (what, parts) = match index {
-        Some(index) => (format!("key in unique index {}", index.name()), index.parts()),
-        None => ("primary key".to_owned(), schema.primary_key()),
+    let (what, parts, values) = match index {
+        Some(index) => {
+            let values = decoder.index_entry(target - 1, key, None)?.parts;
+            (format!("key in unique index {}", index.name()), index.parts(), values)
+        }
+        None => ("primary key".to_owned(), schema.primary_key(), decoder.primary_key(key)?),
     };
+    let values: Vec<String> = values.iter().map(Value::to_string).collect();
     let column_of = |part: &KeyPart| Some(schema.columns().get(schema.position_of(part.column())?)?.name());
     let columns: Vec<&str> = parts.iter().filter_map(column_of).collect();
     job.rejects.add(Reject {
@@ -209,7 +218,7 @@ fn reject<T: LoadTarget>(
         byte: None,
         column: Some(columns.join(",")),
         expected: None,
-        text: Some(job.target.describe_key(target, key)),
+        text: Some(values.join(", ")),
         reason: format!("same {what} as {}", job.rejects.describe_place(holder)),
         advice: None,
     })

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use alluvium::row::{RowEncoder, Schema, ValueRef};
+use alluvium::row::{RowEncoder, Schema};
 use alluvium::{BulkLoad, BulkWriter, BulkWritten, Db, Options};
 use alluvium_base::Result;
 
@@ -66,10 +66,6 @@ impl LoadTarget for EngineTarget {
 
     fn file_bytes(&self, written: &BulkWritten) -> u64 {
         written.bytes()
-    }
-
-    fn describe_key(&self, _target: usize, key: &[u8]) -> String {
-        ValueRef::Bytes(key).to_string()
     }
 
     fn finish(self, written: Vec<BulkWritten>) -> Result<()> {

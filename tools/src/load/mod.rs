@@ -4,7 +4,7 @@
 //! 2. **encode**: read ([`input`]), [`convert`] and [`encode`] rows into sorted runs ([`sort`]), within one memory
 //!    budget.
 //! 3. **check**: find rows with the same keys ([`duplicates`]).
-//! 4. **write** and **verify**: merge the runs into table files and read them back ([`write`]).
+//! 4. **write** and **verify**: merge the runs into table files and read them back ([`mod@write`]).
 //! 5. **finish**: make everything part of the database at once ([`target`]).
 //!
 //! Nothing in the database changes before the last step, so stopping at any moment needs no cleaning up. The loader

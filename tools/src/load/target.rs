@@ -37,9 +37,6 @@ pub trait LoadTarget: Sync {
     /// Bytes of the files.
     fn file_bytes(&self, written: &Self::Written) -> u64;
 
-    /// The columns of an encoded key of a target, for people: `carrier=UA, flight=1545`.
-    fn describe_key(&self, target: usize, key: &[u8]) -> String;
-
     /// Makes the table and all of its indexes part of the database, at once and durably. There is one `written` per
     /// target, in their order.
     ///

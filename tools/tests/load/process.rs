@@ -174,7 +174,7 @@ fn a_kill_at_any_moment_leaves_no_table_or_a_whole_one() {
     let options =
         ["--table", "flights", "--null", "NA", "--index", "by_dest=dest", "testdata/flights-sample.csv.gz"];
     let mut unfinished = 0;
-    for delay_millis in (0..).step_by(15) {
+    for delay_millis in std::iter::successors(Some(0), |delay| Some(delay * 4 / 3 + 10)) {
         let directory = tempfile::tempdir().unwrap();
         let mut child = command(directory.path())
             .args(KEY)

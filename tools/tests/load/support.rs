@@ -123,11 +123,6 @@ impl LoadTarget for MemoryTarget {
         written.entries.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
     }
 
-    fn describe_key(&self, _target: usize, key: &[u8]) -> String {
-        // Good enough for the text keys of the tests; the engine decodes keys.
-        String::from_utf8_lossy(key).trim_matches(|c: char| c.is_control()).to_owned()
-    }
-
     fn finish(self, written: Vec<MemoryFile>) -> Result<()> {
         *self.outcome.lock().unwrap() = Some(written.into_iter().map(|file| file.entries).collect());
         Ok(())
