@@ -35,6 +35,7 @@ mod types;
 mod value;
 mod view;
 
+pub use alluvium_derive::Row;
 pub use as_value::{AsValue, ColumnType, KeyValues};
 pub use batch::{Batch, UpdateOutcome};
 pub use catalog::{TableDefinition, alter_table, create_table, drop_table, find_table, list_tables};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use alluvium_base::{Error, Result};
 
 use super::schema::{Column, Schema};
+use super::types::Type;
 use super::value::{Value, ValueRef};
 use super::view::RowView;
 
@@ -196,22 +197,28 @@ impl Row for DynamicRow {
     }
 }
 
-/// Compares the schema of a type with the stored one of a table, whose columns may stand in another order.
+/// Compares the schema of a type with the stored one of a table, whose columns may stand in another order. The columns
+/// called `any_decimal` fit a decimal of any precision and scale: a Rust `Decimal` says neither.
 ///
 /// # Errors
 /// `SchemaMismatch` that lists every difference.
-pub fn check_same_schema(expected: &Schema, stored: &Schema) -> Result<()> {
-    let differences = differences(expected, stored);
+pub fn check_same_schema(expected: &Schema, stored: &Schema, any_decimal: &[&str]) -> Result<()> {
+    let differences = differences(expected, stored, any_decimal);
     if differences.is_empty() { Ok(()) } else { Err(stored.mismatch(differences.join("; "))) }
 }
 
-fn differences(expected: &Schema, stored: &Schema) -> Vec<String> {
+fn differences(expected: &Schema, stored: &Schema, any_decimal: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     if expected.name() != stored.name() {
         found.push(format!("the type is for table {}", expected.name()));
     }
-    let show =
-        |column: &Column| format!("{}{}", column.ty(), if column.is_nullable() { " null" } else { "" });
+    let show = |column: &Column| {
+        let nullable = if column.is_nullable() { " null" } else { "" };
+        match column.ty() {
+            Type::Decimal { .. } if any_decimal.contains(&column.name()) => format!("decimal{nullable}"),
+            ty => format!("{ty}{nullable}"),
+        }
+    };
     for column in expected.columns() {
         match stored.column(column.name()) {
             None => found.push(format!("column {} is not in the table", column.name())),
@@ -250,7 +257,7 @@ fn differences(expected: &Schema, stored: &Schema) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::{Index, Type};
+    use crate::row::Index;
 
     #[test]
     fn every_difference_is_listed() {
@@ -272,14 +279,14 @@ mod tests {
             .index(Index::on("k").asc("c"))
             .build()
             .unwrap();
-        let error = check_same_schema(&expected, &stored).unwrap_err();
+        let error = check_same_schema(&expected, &stored, &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "schema of t: column a is u16 null in the table, u8 in the type; column b is not in the table; column c is \
              not in the type; the primary key is (id, c) in the table, (id) in the type; unique index i (a desc) is on \
              the table, index i (a) on the type; index j (b) is not on the table; index k (c) is not on the type"
         );
-        assert!(check_same_schema(&stored, &stored).is_ok());
+        assert!(check_same_schema(&stored, &stored, &[]).is_ok());
     }
 
     #[test]

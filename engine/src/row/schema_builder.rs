@@ -111,17 +111,18 @@ impl SchemaBuilder {
 
     /// Adds a column that always has a value.
     pub fn column(self, name: impl Into<String>, ty: Type) -> SchemaBuilder {
-        self.add(name.into(), ty, false)
+        self.add_column(name, ty, false)
     }
 
     /// Adds a column that can be NULL.
     pub fn nullable(self, name: impl Into<String>, ty: Type) -> SchemaBuilder {
-        self.add(name.into(), ty, true)
+        self.add_column(name, ty, true)
     }
 
-    fn add(mut self, name: String, ty: Type, nullable: bool) -> SchemaBuilder {
+    /// Adds a column, with everything given explicitly: for tools.
+    pub fn add_column(mut self, name: impl Into<String>, ty: Type, nullable: bool) -> SchemaBuilder {
         let id = ColumnId(self.columns.len() as u32);
-        self.columns.push(Column { id, name, ty, nullable, default: None, added_in: 1 });
+        self.columns.push(Column { id, name: name.into(), ty, nullable, default: None, added_in: 1 });
         self
     }
 

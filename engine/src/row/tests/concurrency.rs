@@ -14,7 +14,7 @@ const ROWS: u64 = 100;
 /// Fewer than rows, so that unique values collide.
 const UNIQUE_VALUES: u64 = 80;
 
-fn table(store: &MapStore) -> Table<MapStore> {
+fn table<S: Store>(store: &S) -> Table<S> {
     let schema = Schema::table("busy")
         .column("id", Type::U64)
         .column("counter", Type::U64)
@@ -31,7 +31,7 @@ fn table(store: &MapStore) -> Table<MapStore> {
     Table::create(store, schema).unwrap()
 }
 
-fn random_row(table: &Table<MapStore>, random: &mut Random, id: u64) -> DynamicRow {
+fn random_row<S: Store>(table: &Table<S>, random: &mut Random, id: u64) -> DynamicRow {
     let unique = match random.below(4) {
         0 => Value::Null,
         _ => format!("u{:02}", random.below(UNIQUE_VALUES)).into(),
@@ -42,10 +42,11 @@ fn random_row(table: &Table<MapStore>, random: &mut Random, id: u64) -> DynamicR
 
 /// One batch of one to three operations. Increments are counted per row if the batch commits, unless it also replaces
 /// or removes the row.
-fn one_batch(
-    table: &Table<MapStore>,
-    store: &MapStore,
+fn one_batch<S: Store>(
+    table: &Table<S>,
+    store: &S,
     random: &mut Random,
+    durability: S::Durability,
 ) -> (Vec<u64>, alluvium_base::Result<()>) {
     let mut batch = Batch::new(store);
     let mut incremented = Vec::new();
@@ -73,28 +74,47 @@ fn one_batch(
             _ => batch.delete(table, id).unwrap(),
         }
     }
-    (incremented, batch.commit(()))
+    (incremented, batch.commit(durability))
 }
 
 #[test]
 fn sixteen_writers_keep_indexes_and_counters_right() {
-    let store = MapStore::new();
-    let table = table(&store);
+    let commits = run(&MapStore::new(), (), Duration::from_secs(2));
+    assert!(commits > 1000);
+}
+
+#[test]
+fn sixteen_writers_keep_indexes_and_counters_right_in_a_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = crate::Options { memtable_bytes: Some(1 << 20), ..crate::Options::default() };
+    let db = crate::Db::open(directory.path(), options).unwrap();
+    let commits = run(&db, crate::Durability::Buffered, Duration::from_secs(2));
+    assert!(commits > 1000);
+}
+
+/// Lets all threads write for a while, checks everything, and returns the number of commits.
+fn run<S: Store>(store: &S, durability: S::Durability, duration: Duration) -> u64
+where
+    S::Durability: Sync,
+{
+    let table = table(store);
     for id in 0..10u64 {
         let values = [id.into(), 0u64.into(), Value::Null, 0u8.into(), 0.into()];
-        write(&store, |b| b.insert(&table, &table.row_of(values).unwrap())).unwrap();
+        let mut batch = Batch::new(store);
+        batch.insert(&table, &table.row_of(values).unwrap()).unwrap();
+        batch.commit(durability).unwrap();
     }
     let increments: Vec<AtomicU64> = (0..10).map(|_| AtomicU64::new(0)).collect();
     let commits = AtomicU64::new(0);
     let clock = SystemClock::shared();
-    let end = clock.monotonic_nanos() + Duration::from_secs(3).as_nanos() as u64;
+    let end = clock.monotonic_nanos() + duration.as_nanos() as u64;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (table, store, increments, commits, clock) = (&table, &store, &increments, &commits, &clock);
+            let (table, increments, commits, clock) = (&table, &increments, &commits, &clock);
             scope.spawn(move || {
                 let mut random = Random::new(thread);
                 while clock.monotonic_nanos() < end {
-                    let (incremented, result) = one_batch(table, store, &mut random);
+                    let (incremented, result) = one_batch(table, store, &mut random, durability);
                     match result {
                         Ok(()) => {
                             commits.fetch_add(1, Ordering::Relaxed);
@@ -121,5 +141,5 @@ fn sixteen_writers_keep_indexes_and_counters_right() {
         let row = table.get(id as u64).unwrap().unwrap();
         assert_eq!(row.get("counter").unwrap(), &Value::UInt(expected.load(Ordering::Relaxed)), "row {id}");
     }
-    assert!(commits.load(Ordering::Relaxed) > 1000);
+    commits.into_inner()
 }

@@ -68,7 +68,13 @@ fn violates(rows: &Rows) -> bool {
 }
 
 /// One random batch on both; the outcomes must agree.
-fn step(store: &MapStore, table: &Table<MapStore>, rows: &mut Rows, random: &mut Random) {
+fn step<S: Store>(
+    durability: S::Durability,
+    store: &S,
+    table: &Table<S>,
+    rows: &mut Rows,
+    random: &mut Random,
+) {
     let mut batch = Batch::new(store);
     let mut expected = rows.clone();
     let mut error = None;
@@ -108,7 +114,7 @@ fn step(store: &MapStore, table: &Table<MapStore>, rows: &mut Rows, random: &mut
             }
         }
     }
-    let outcome = batch.commit(());
+    let outcome = batch.commit(durability);
     match (outcome.map_err(|error| error.kind().clone()), error) {
         (Err(ErrorKind::KeyExists { .. }), Some("exists"))
         | (Err(ErrorKind::NotFound { .. }), Some("missing")) => {}
@@ -122,7 +128,7 @@ fn step(store: &MapStore, table: &Table<MapStore>, rows: &mut Rows, random: &mut
 }
 
 /// The key columns of a scan: those of the index, or of the primary key.
-fn parts(table: &Table<MapStore>, index: Option<usize>) -> Vec<KeyColumn> {
+fn parts<S: Store>(table: &Table<S>, index: Option<usize>) -> Vec<KeyColumn> {
     index.map_or(table.core.codec.primary.clone(), |index| table.core.codec.indexes[index].parts.clone())
 }
 
@@ -161,8 +167,8 @@ fn bounds(values: &[Value]) -> Vec<Bound<Value>> {
 }
 
 /// Compares one scan, in both directions, with the list; also counted, and in pages.
-fn check_scan(
-    table: &Table<MapStore>,
+fn check_scan<S: Store>(
+    table: &Table<S>,
     rows: &Rows,
     index: Option<usize>,
     eq: &[Value],
@@ -215,7 +221,7 @@ fn check_scan(
     }
 }
 
-fn check_all_scans(table: &Table<MapStore>, rows: &Rows, random: &mut Random) {
+fn check_all_scans<S: Store>(table: &Table<S>, rows: &Rows, random: &mut Random) {
     let indexes = table.schema().indexes().len();
     for index in std::iter::once(None).chain((0..indexes).map(Some)) {
         let parts = parts(table, index);
@@ -239,14 +245,13 @@ fn check_all_scans(table: &Table<MapStore>, rows: &Rows, random: &mut Random) {
     }
 }
 
-fn run(seed: u64) {
+fn run<S: Store>(store: &S, durability: S::Durability, seed: u64, mut pause: impl FnMut(&S)) {
     let mut random = Random::new(seed);
-    let store = MapStore::new();
-    let table: Table<MapStore> = Table::create(&store, schema()).unwrap();
+    let table: Table<S> = Table::create(store, schema()).unwrap();
     let mut rows = Rows::new();
     for _ in 0..6 {
         for _ in 0..40 {
-            step(&store, &table, &mut rows, &mut random);
+            step(durability, store, &table, &mut rows, &mut random);
         }
         for (key, row) in &rows {
             assert_eq!(table.get((&key.0, &key.1)).unwrap().unwrap().values(), row.as_slice());
@@ -254,17 +259,38 @@ fn run(seed: u64) {
         assert_eq!(table.scan().count().unwrap(), rows.len() as u64);
         assert_clean(&table);
         check_all_scans(&table, &rows, &mut random);
+        pause(store);
     }
+}
+
+fn run_in_memory(seed: u64) {
+    run(&MapStore::new(), (), seed, |_| ());
 }
 
 #[test]
 fn tables_behave_like_a_sorted_list_of_rows() {
-    (0..12).for_each(run);
+    (0..12).for_each(run_in_memory);
+}
+
+#[test]
+fn tables_behave_like_a_sorted_list_of_rows_in_a_database_that_flushes_and_compacts() {
+    for seed in 0..3 {
+        let directory = tempfile::tempdir().unwrap();
+        let db = crate::Db::open(directory.path(), crate::Options::default()).unwrap();
+        let mut flushes = 0;
+        run(&db, crate::Durability::Buffered, seed, |db| {
+            db.flush().unwrap();
+            flushes += 1;
+            if flushes % 2 == 0 {
+                db.compact(None).unwrap();
+            }
+        });
+    }
 }
 
 /// The long form: `cargo test -p alluvium --lib -- --ignored many_seeds`.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes a minute or two"]
 fn tables_behave_like_a_sorted_list_of_rows_for_many_seeds() {
-    (1000..2000).for_each(run);
+    (1000..2000).for_each(run_in_memory);
 }
