@@ -254,9 +254,7 @@ impl<'a, 'j, T: LoadTarget> Worker<'a, 'j, T> {
     /// Sorts what a buffer holds and hands it over.
     fn seal(&mut self, target: usize) -> Result<()> {
         let (job, store) = (self.job, self.store);
-        let full =
-            std::mem::replace(&mut self.buffers[target], Buffer::new(job.settings.budget.buffer_bytes));
-        let run = full.seal();
+        let run = self.buffers[target].seal();
         let progress = job.progress;
         let spilled =
             progress.timed(&progress.waits.spilling, || store.add(target, run, &mut self.spiller))?;

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long)]
     pub row_id: bool,
 
-    /// An index; may be given several times. COLS is col[:desc][:N][,…][;include=col[,…]]
+    /// An index; may be given several times. COLS is `col[:desc][:N][,…][;include=col[,…]]`
     ///
     /// `:desc` sorts a column descending. `:N` keeps only its first N characters (or bytes). Columns after `;include=`
     /// are kept in the index as well, so that a query that needs only them does not look up the row.

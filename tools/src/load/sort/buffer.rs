@@ -1,10 +1,10 @@
 //! A buffer of entries, and the sorted run in memory that it becomes.
 //!
 //! Keys and values stand one behind the other in one block of bytes; entries are 32-byte records that point there.
-//! Sorting moves only the records. Each has a *head*, the eight key bytes behind the prefix that all keys of the
-//! buffer share, so that most comparisons are one comparison of integers. The heads are computed when the buffer is
-//! sealed, since only then the shared prefix is known: without taking it off, the heads of the keys of one year of
-//! timestamps would nearly all be equal.
+//! Sorting moves only the records; the sorted run then gets the bytes in its own order. Each record has a *head*, the
+//! eight key bytes behind the prefix that all keys of the buffer share, so that most comparisons are one comparison of
+//! integers. The heads are computed when the buffer is sealed, since only then the shared prefix is known: without
+//! taking it off, the heads of the keys of one year of timestamps would nearly all be equal.
 
 use alluvium_base::key;
 
@@ -88,22 +88,42 @@ impl Buffer {
         self.entries.is_empty()
     }
 
-    /// Sorts the entries by key, equal keys by place.
+    /// Sorts the entries by key, equal keys by place, and takes them out. The buffer can be filled again.
     #[must_use]
-    pub fn seal(self) -> MemoryRun {
-        let Buffer { bytes, mut entries, .. } = self;
-        let prefix = shared_prefix_len(&bytes, &entries);
-        for entry in &mut entries {
-            entry.head = key::head(&key_of(&bytes, entry)[prefix..]);
+    pub fn seal(&mut self) -> MemoryRun {
+        let Buffer { bytes, entries, capacity } = self;
+        let prefix = shared_prefix_len(bytes, entries);
+        for entry in entries.iter_mut() {
+            entry.head = key::head(&key_of(bytes, entry)[prefix..]);
         }
         entries.sort_unstable_by(|a, b| {
             a.head
                 .cmp(&b.head)
-                .then_with(|| key_of(&bytes, a).cmp(key_of(&bytes, b)))
+                .then_with(|| key_of(bytes, a).cmp(key_of(bytes, b)))
                 .then_with(|| a.place.cmp(&b.place))
         });
-        MemoryRun { bytes, entries }
+        let run = in_order(bytes, entries);
+        bytes.clear();
+        // After an entry larger than the buffer.
+        bytes.shrink_to(*capacity);
+        entries.clear();
+        run
     }
+}
+
+/// Lays keys and values out in the order of the entries. One buffer fits the processor's cache, all runs together do
+/// not: jumping about here, once, is cheaper than in every merge (a sixth of the processor time of loading the
+/// flights).
+fn in_order(bytes: &[u8], entries: &[Entry]) -> MemoryRun {
+    let mut ordered = Vec::with_capacity(bytes.len());
+    let mut entries = entries.to_vec();
+    for entry in &mut entries {
+        let start = entry.offset as usize;
+        entry.offset = ordered.len() as u32;
+        ordered
+            .extend_from_slice(&bytes[start..start + usize::from(entry.key_len) + entry.value_len as usize]);
+    }
+    MemoryRun { bytes: ordered, entries }
 }
 
 fn key_of<'a>(bytes: &'a [u8], entry: &Entry) -> &'a [u8] {

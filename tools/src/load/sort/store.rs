@@ -167,8 +167,7 @@ mod tests {
             for row in (worker..rows).step_by(workers as usize) {
                 let key = (row * 7919 % rows).to_be_bytes();
                 if !buffer.has_room(key.len(), 3) {
-                    let full = std::mem::replace(&mut buffer, Buffer::new(tiny().buffer_bytes));
-                    spilled += store.add(target, full.seal(), &mut spiller).unwrap();
+                    spilled += store.add(target, buffer.seal(), &mut spiller).unwrap();
                 }
                 buffer.push(&key, b"abc", Place::new(0, row));
             }
