@@ -349,7 +349,10 @@ fn any_call_that_fails_fails_the_job_and_leaves_nothing_behind() {
             let hit = faults.matched(id) > call;
             faults.remove_all();
             match result {
-                Err(_) => assert_eq!(store.files(), before, "{action:?} at {operation:?} {call}"),
+                Err(error) => {
+                    assert!(hit, "{error}, without a fault");
+                    assert_eq!(store.files(), before, "{action:?} at {operation:?} {call}");
+                }
                 Ok(output) => {
                     assert!(!hit, "{action:?} at {operation:?} {call} went unnoticed");
                     // The outputs are ours.
