@@ -43,8 +43,8 @@ fn collect(folder: &Path, found: &mut Vec<(String, String)>) {
 
 /// Removes line comments and everything from the first `#[cfg(test)]` module on.
 fn strip(text: &str) -> String {
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    let code = code.split("#[cfg(test)]\n#[cfg(not(loom))]\nmod tests {").next().unwrap_or_default();
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code = code.split("#[cfg(test)]\n#[cfg(not(loom))]\nmod tests").next().unwrap_or_default();
     let lines = code.lines().map(|line| match line.find("//") {
         // A `//` inside a string literal (an address, say) stays.
         Some(at) if line.get(..at).is_some_and(|before| before.matches('"').count() % 2 == 0) => {
