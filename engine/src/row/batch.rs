@@ -9,7 +9,8 @@ use alluvium_base::limits::KEY_BYTES_MAX;
 
 use super::as_value::KeyValues;
 use super::commit::commit;
-use super::key_codec::{DecodedKey, part_bytes_max};
+use super::key_codec::part_bytes_max;
+use super::key_decoder::DecodedKey;
 use super::record::Row;
 use super::row_codec::TableCodec;
 use super::store::Store;

@@ -27,7 +27,7 @@ use alluvium_base::{Error, ErrorKind, Result};
 
 use super::batch::{Action, Batch, Change};
 use super::index_codec::IndexCodec;
-use super::key_codec::{DecodedKey, show_key};
+use super::key_decoder::{DecodedKey, show_key};
 use super::latches::LatchClass;
 use super::row_codec::TableCodec;
 use super::store::{Store, StoreBatch};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use alluvium_base::Result;
 
-use super::key_codec::{DecodedKey, KeyColumn};
+use super::key_codec::KeyColumn;
+use super::key_decoder::DecodedKey;
 use super::row_codec::{TableCodec, tuple_value};
 use super::schema::Schema;
 use super::value::Value;

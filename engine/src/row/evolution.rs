@@ -7,7 +7,8 @@
 use alluvium_base::Result;
 
 use super::schema::{Column, ColumnId, DroppedColumn, IndexSchema, Schema};
-use super::schema_builder::{Index, canonical_defaults, push_index, validate};
+use super::schema_builder::{Index, canonical_defaults, push_index};
+use super::schema_rules::validate;
 use super::types::Type;
 use super::value::Value;
 

@@ -15,7 +15,7 @@ use alluvium_base::key::KeyspaceId;
 use alluvium_base::{Error, Result};
 
 use super::index_codec::IndexCodec;
-use super::key_codec::{DecodedKey, show_key};
+use super::key_decoder::{DecodedKey, show_key};
 use super::record::Row;
 use super::store::{Store, StoreIter};
 use super::table::{Table, TableCore};

@@ -17,10 +17,11 @@
 //! the entry, and reading a row through an index needs no re-encoding. Block prefix compression and lz4 take most of
 //! the repetition back.
 
-use alluvium_base::Result;
 use alluvium_base::coding::{Reader, put_bytes};
+use alluvium_base::{Error, Result};
 
-use super::key_codec::{DecodedKey, KeyColumn, parts_len, show_key};
+use super::key_codec::{KeyColumn, parts_len};
+use super::key_decoder::{DecodedKey, show_key};
 use super::row_codec::{ColumnSource, TableCodec, check_key_len, encode_tuple, key_columns};
 use super::schema::{IndexSchema, Schema};
 use super::tuple::{Tuple, TupleLayout};
@@ -125,48 +126,71 @@ impl IndexCodec {
     /// # Errors
     /// `Corrupt` if the bytes are no entry of this index.
     pub(super) fn split<'e>(&self, codec: &TableCodec, key: &'e [u8], value: &'e [u8]) -> Result<Entry<'e>> {
-        self.try_split(key, value).ok_or_else(|| {
-            codec.corrupt(0, format!("index {}: entry {} is damaged", self.name, show_key(&self.parts, key)))
-        })
+        let parts_len = parts_len(&self.parts, key).ok_or_else(|| self.damaged(codec, key))?;
+        let primary_key = self.primary_key(codec, key, value, parts_len)?;
+        Ok(Entry { primary_key, included: self.included(codec, value)? })
     }
 
-    fn try_split<'e>(&self, key: &'e [u8], value: &'e [u8]) -> Option<Entry<'e>> {
-        let (parts, behind) = key.split_at_checked(parts_len(&self.parts, key)?)?;
-        let mut reader = Reader::new(value);
-        let primary_key = if self.unique { reader.bytes()? } else { behind };
-        if self.unique && !behind.is_empty() && behind != primary_key {
-            return None;
-        }
-        let rest = reader.rest();
-        let included = if self.include_layout.len() > 0 {
-            Some(self.include_layout.parse(rest)?)
-        } else {
-            rest.is_empty().then_some(None)?
-        };
-        Some(Entry { parts, primary_key, included })
-    }
-
-    /// Decodes the indexed columns of an entry.
+    /// Decodes the indexed columns of an entry and returns their length.
     ///
     /// # Errors
-    /// `Corrupt` if a value is damaged.
+    /// `Corrupt` if the key does not begin with them.
     pub(super) fn decode_parts(
         &self,
         codec: &TableCodec,
-        parts: &[u8],
+        key: &[u8],
         decoded: &mut DecodedKey,
-    ) -> Result<()> {
-        let len = decoded.decode(&self.parts, parts);
-        len.map(|_| ())
-            .ok_or_else(|| codec.corrupt(0, format!("index {}: an indexed value is damaged", self.name)))
+    ) -> Result<usize> {
+        decoded.decode(&self.parts, key).ok_or_else(|| self.damaged(codec, key))
+    }
+
+    /// The primary key in an entry whose indexed columns take `parts_len` bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none.
+    pub(super) fn primary_key<'e>(
+        &self,
+        codec: &TableCodec,
+        key: &'e [u8],
+        value: &'e [u8],
+        parts_len: usize,
+    ) -> Result<&'e [u8]> {
+        let behind = key.get(parts_len..).unwrap_or_default();
+        if !self.unique {
+            return Ok(behind);
+        }
+        let stored = Reader::new(value).bytes().filter(|stored| behind.is_empty() || behind == *stored);
+        stored.ok_or_else(|| self.damaged(codec, key))
+    }
+
+    /// The included columns in the value of an entry, if the index stores any.
+    ///
+    /// # Errors
+    /// `Corrupt` if they are not there, or something else is.
+    pub(super) fn included<'e>(&self, codec: &TableCodec, value: &'e [u8]) -> Result<Option<Tuple<'e>>> {
+        let mut reader = Reader::new(value);
+        if self.unique {
+            // The primary key.
+            reader.bytes();
+        }
+        let rest = reader.rest();
+        let found = match self.include_layout.len() {
+            0 => rest.is_empty().then_some(None),
+            _ => self.include_layout.parse(rest).map(Some),
+        };
+        found.ok_or_else(|| {
+            codec.corrupt(0, format!("index {}: the included columns of an entry are damaged", self.name))
+        })
+    }
+
+    fn damaged(&self, codec: &TableCodec, key: &[u8]) -> Error {
+        codec.corrupt(0, format!("index {}: entry {} is damaged", self.name, show_key(&self.parts, key)))
     }
 }
 
 /// The pieces of an index entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'e> {
-    /// The encoded indexed columns.
-    pub(super) parts: &'e [u8],
     pub(super) primary_key: &'e [u8],
     /// The stored included columns, if the index has any.
     pub(super) included: Option<Tuple<'e>>,

@@ -1,4 +1,20 @@
 //! Typed rows with secondary indexes over an ordered store.
+//!
+//! - **Describe**: a [`Schema`] has typed columns, a primary key and indexes; the catalog keeps it as a
+//!   [`TableDefinition`], which says everything needed to read the table. [`Row`](derive@Row) derives one from a struct.
+//! - **Write**: a [`Batch`] records operations; its commit latches the rows, reads the old ones, checks, and hands the
+//!   store one batch of rows and index entries that belong together (`commit.rs`). A bulk load encodes with
+//!   [`RowEncoder`] instead.
+//! - **Read**: [`Table::get`], or a scan by primary key or by a named index ([`Table::scan`]), planned by a pure function
+//!   (`plan.rs`) and streamed.
+//! - **Bytes**: keys sort as bytes like their values (`key_codec.rs`); rows and index entries are packed so that one
+//!   column is read without the others (`tuple.rs`, `row_codec.rs`, `index_codec.rs`). `design/formats/row.md` has them
+//!   byte by byte.
+//!
+//! *Architecture invariants.* Below is a [`Store`] and nothing else of the engine is visible: no thread, no file, no
+//! clock. Nothing is collected or sorted behind the caller's back. A value is converted exactly or refused. What is
+//! wrong with a row alone is an error when it is recorded; everything else comes from the commit, which happens
+//! altogether or not at all.
 
 mod as_value;
 mod batch;
@@ -9,10 +25,12 @@ mod convert;
 mod decoder;
 mod encoder;
 mod evolution;
+mod explain;
 mod index_check;
 mod index_codec;
 mod json;
 mod key_codec;
+mod key_decoder;
 mod latches;
 mod map_store;
 mod plan;
@@ -22,6 +40,7 @@ mod scan;
 mod schema;
 mod schema_builder;
 mod schema_codec;
+mod schema_rules;
 mod store;
 mod table;
 mod temporal;
@@ -42,16 +61,16 @@ pub use catalog::{TableDefinition, alter_table, create_table, drop_table, find_t
 pub use continuation::Continuation;
 pub use decoder::{IndexEntry, RowDecoder};
 pub use encoder::RowEncoder;
+pub use explain::Explanation;
 pub use index_check::{IndexCheck, IndexProblem, IndexReport};
 pub use json::Json;
 pub use latches::{LatchClass, LatchGuard, Latches};
 pub use map_store::{MapBatch, MapIter, MapSnapshot, MapStore, MapValue};
-pub use plan::Explanation;
 pub use record::{Binding, DynamicRow, Row, TypedRow, check_same_schema};
 pub use rust_decimal::Decimal;
 pub use scan::{Scan, ScanBuilder};
 pub use schema::{Column, ColumnId, Index, IndexId, IndexSchema, KeyPart, Schema, SchemaBuilder};
-pub use schema_builder::NAME_BYTES_MAX;
+pub use schema_rules::NAME_BYTES_MAX;
 pub use store::{CatalogChange, Store, StoreBatch, StoreIter};
 pub use table::{RowRef, Table};
 pub use temporal::{Date, Time, Timestamp};

@@ -33,6 +33,9 @@ use super::row_codec::TableCodec;
 use super::schema::{KeyPart, Schema};
 use super::value::{Value, ValueRef};
 
+/// The first key, and the first one after it that is not meant; without the latter, all keys from the first on.
+pub(super) type KeyBounds = (Vec<u8>, Option<Vec<u8>>);
+
 /// What a caller asks of a scan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Request {
@@ -96,7 +99,7 @@ pub(super) struct Plan {
     pub(super) index: Option<usize>,
     pub(super) keyspace: KeyspaceId,
     /// The keys in `[start, end)`; `None` if no key can match.
-    pub(super) keys: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    pub(super) keys: Option<KeyBounds>,
     pub(super) reverse: bool,
     pub(super) limit: Option<u64>,
     /// Positions of the columns asked for; `None` for all.
@@ -105,56 +108,61 @@ pub(super) struct Plan {
     pub(super) reads_rows: bool,
     /// Conditions that the entry's key cannot decide.
     pub(super) recheck: Vec<Recheck>,
-    /// Number of columns bound by equality.
-    pub(super) equal_columns: usize,
-    /// Condition on the column after those.
-    pub(super) range: Option<Condition>,
     /// The equality values, in canonical form.
     pub(super) eq: Vec<Value>,
+    /// Condition on the column after those.
+    pub(super) range: Option<Condition>,
     /// Identifies keyspace, keys, direction and conditions.
     pub(super) fingerprint: u64,
 }
 
+/// The key by which a scan goes.
+struct Access<'a> {
+    /// Number of the index; `None` for the primary key.
+    index: Option<usize>,
+    keyspace: KeyspaceId,
+    parts: &'a [KeyColumn],
+    key: &'a [KeyPart],
+    schema: &'a Schema,
+    /// For error messages.
+    name: String,
+}
+
+fn access<'a>(
+    codec: &'a TableCodec,
+    definition: &TableDefinition,
+    index: Option<&str>,
+) -> Result<Access<'a>> {
+    let schema = &*codec.schema;
+    let Some(wanted) = index else {
+        let (keyspace, name) = (definition.primary_keyspace(), "the primary key".to_owned());
+        return Ok(Access {
+            index: None,
+            keyspace,
+            parts: &codec.primary,
+            key: schema.primary_key(),
+            schema,
+            name,
+        });
+    };
+    let index = schema.require_index(wanted)?;
+    let number = schema.indexes().iter().position(|other| other.id() == index.id());
+    let found = number
+        .and_then(|number| Some((number, definition.index_keyspace(number)?, codec.indexes.get(number)?)));
+    let Some((number, keyspace, compiled)) = found else {
+        return Err(Error::not_found(format!("keyspace of index {wanted} on {}", schema.name())));
+    };
+    let (parts, key, name) = (&compiled.parts, index.parts(), format!("index {wanted}"));
+    Ok(Access { index: Some(number), keyspace, parts, key, schema, name })
+}
+
 /// Plans a scan of a table.
 pub(super) fn plan(codec: &TableCodec, definition: &TableDefinition, request: &Request) -> Result<Plan> {
-    let schema = &codec.schema;
-    let (index, parts, key, name) = match &request.index {
-        None => (None, &codec.primary, schema.primary_key(), "the primary key".to_owned()),
-        Some(wanted) => {
-            let id = schema.require_index(wanted)?.id();
-            let number = schema.indexes().iter().position(|index| index.id() == id).unwrap_or_default();
-            let compiled = codec.indexes.get(number);
-            let (compiled, index) = compiled
-                .zip(schema.indexes().get(number))
-                .ok_or_else(|| Error::not_found(format!("index {wanted} on {}", schema.name())))?;
-            (Some(number), &compiled.parts, index.parts(), format!("index {wanted}"))
-        }
-    };
-    let keyspace = match index {
-        None => Some(definition.primary_keyspace()),
-        Some(number) => definition.index_keyspace(number),
-    };
-    let keyspace =
-        keyspace.ok_or_else(|| Error::not_found(format!("keyspace of {name} on {}", schema.name())))?;
-
-    let eq = equal_values(schema, parts, key, &name, request)?;
-    let range = range_condition(schema, parts, key, &name, request)?;
-    let mut prefix = Vec::new();
-    let mut possible = true;
-    for (part, value) in parts.iter().zip(&eq) {
-        possible &= part.nullable || !value.is_null();
-        if possible {
-            codec.encode_part(part, value.as_ref(), &mut prefix)?;
-        }
-    }
-    let mut keys = match (possible, parts.get(eq.len()), &range) {
-        (false, _, _) => None,
-        (true, Some(part), Some(Condition::Between(lower, upper))) => {
-            range_keys(codec, part, lower, upper, &prefix)?
-        }
-        (true, _, _) => Some((prefix.clone(), prefix_end(&prefix))),
-    };
-    keys = keys.filter(|(start, end)| end.as_ref().is_none_or(|end| start < end));
+    let access = access(codec, definition, request.index.as_deref())?;
+    let parts = access.parts;
+    let eq = equal_values(&access, request)?;
+    let range = range_condition(&access, request)?;
+    let keys = key_bounds(codec, parts, &eq, range.as_ref())?;
 
     let equal = parts.iter().zip(&eq).map(|(part, value)| (part, Condition::Equals(value.clone())));
     let next = parts.get(eq.len()).zip(range.clone());
@@ -166,19 +174,18 @@ pub(super) fn plan(codec: &TableCodec, definition: &TableDefinition, request: &R
     let columns = match &request.columns {
         None => None,
         Some(names) => {
-            Some(names.iter().map(|name| schema.require_position(name)).collect::<Result<Vec<_>>>()?)
+            Some(names.iter().map(|name| access.schema.require_position(name)).collect::<Result<Vec<_>>>()?)
         }
     };
     let mut plan = Plan {
-        index,
-        keyspace,
+        index: access.index,
+        keyspace: access.keyspace,
         keys,
         reverse: request.reverse,
         limit: request.limit,
         reads_rows: false,
         columns,
         recheck,
-        equal_columns: eq.len(),
         range,
         eq,
         fingerprint: 0,
@@ -191,21 +198,38 @@ pub(super) fn plan(codec: &TableCodec, definition: &TableDefinition, request: &R
     Ok(plan)
 }
 
-fn equal_values(
-    schema: &Schema,
+/// The keys that satisfy the conditions on `parts`; `None` if there can be none.
+fn key_bounds(
+    codec: &TableCodec,
     parts: &[KeyColumn],
-    key: &[KeyPart],
-    name: &str,
-    request: &Request,
-) -> Result<Vec<Value>> {
-    if request.eq.len() > parts.len() {
-        return Err(Error::invalid(format!(
-            "{} values given to eq, but {name} has only ({})",
-            request.eq.len(),
-            schema.show_parts(key)
-        )));
+    eq: &[Value],
+    range: Option<&Condition>,
+) -> Result<Option<KeyBounds>> {
+    let mut prefix = Vec::new();
+    for (part, value) in parts.iter().zip(eq) {
+        if value.is_null() && !part.nullable {
+            return Ok(None);
+        }
+        codec.encode_part(part, value.as_ref(), &mut prefix)?;
     }
-    parts.iter().zip(&request.eq).map(|(part, value)| coerce(schema, part, value)).collect()
+    let keys = match (parts.get(eq.len()), range) {
+        (Some(part), Some(Condition::Between(lower, upper))) => {
+            range_keys(codec, part, lower, upper, &prefix)?
+        }
+        _ => {
+            let end = prefix_end(&prefix);
+            Some((prefix, end))
+        }
+    };
+    Ok(keys.filter(|(start, end)| end.as_ref().is_none_or(|end| start < end)))
+}
+
+fn equal_values(access: &Access<'_>, request: &Request) -> Result<Vec<Value>> {
+    if request.eq.len() > access.parts.len() {
+        let (given, name, columns) = (request.eq.len(), &access.name, access.schema.show_parts(access.key));
+        return Err(Error::invalid(format!("{given} values given to eq, but {name} has only ({columns})")));
+    }
+    access.parts.iter().zip(&request.eq).map(|(part, value)| coerce(access.schema, part, value)).collect()
 }
 
 fn coerce(schema: &Schema, part: &KeyColumn, value: &Value) -> Result<Value> {
@@ -213,16 +237,10 @@ fn coerce(schema: &Schema, part: &KeyColumn, value: &Value) -> Result<Value> {
     value.as_ref().coerce_for(column, part.ty).map(ValueRef::to_value)
 }
 
-fn range_condition(
-    schema: &Schema,
-    parts: &[KeyColumn],
-    key: &[KeyPart],
-    name: &str,
-    request: &Request,
-) -> Result<Option<Condition>> {
+fn range_condition(access: &Access<'_>, request: &Request) -> Result<Option<Condition>> {
     let Some((lower, upper)) = &request.range else { return Ok(None) };
-    let Some(part) = parts.get(request.eq.len()) else {
-        let (bound, columns) = (request.eq.len(), schema.show_parts(key));
+    let Some(part) = access.parts.get(request.eq.len()) else {
+        let (bound, name, columns) = (request.eq.len(), &access.name, access.schema.show_parts(access.key));
         return Err(Error::invalid(format!(
             "eq binds all {bound} columns of {name} ({columns}); none is left for a range"
         )));
@@ -230,8 +248,8 @@ fn range_condition(
     let convert = |bound: &Bound<Value>| -> Result<Bound<Value>> {
         Ok(match bound {
             Bound::Unbounded => Bound::Unbounded,
-            Bound::Included(value) => Bound::Included(coerce(schema, part, value)?),
-            Bound::Excluded(value) => Bound::Excluded(coerce(schema, part, value)?),
+            Bound::Included(value) => Bound::Included(coerce(access.schema, part, value)?),
+            Bound::Excluded(value) => Bound::Excluded(coerce(access.schema, part, value)?),
         })
     };
     if let (Bound::Unbounded, Bound::Unbounded) = (lower, upper) {
@@ -241,14 +259,13 @@ fn range_condition(
 }
 
 /// The keys `[start, end)` that a range on `part` means behind `prefix`; `None` if there can be none.
-#[expect(clippy::type_complexity, reason = "a range of keys, taken apart by the caller at once")]
 fn range_keys(
     codec: &TableCodec,
     part: &KeyColumn,
     lower: &Bound<Value>,
     upper: &Bound<Value>,
     prefix: &[u8],
-) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>> {
+) -> Result<Option<KeyBounds>> {
     let names_null = [lower, upper].into_iter().any(|bound| bound_value(bound).is_some_and(Value::is_null));
     let skip_nulls = part.nullable && !names_null;
     // On a column without NULLs, a bound NULL lies below everything.
@@ -328,117 +345,6 @@ impl Plan {
             start.push(0);
         }
         self.keys = self.keys.take().filter(|(start, end)| end.as_ref().is_none_or(|end| start < end));
-        Ok(())
-    }
-}
-
-/// The plan of a scan, as [`explain`](super::ScanBuilder::explain) gives it. `Display` shows it as text; the same
-/// request always gives the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation {
-    /// The table.
-    pub table: String,
-    /// The index; `None` for the primary key.
-    pub index: Option<String>,
-    /// The columns by which the rows come, as text.
-    pub order: String,
-    /// True if they come in the opposite order.
-    pub reverse: bool,
-    /// The conditions that bound the keys, as text: none means that every key is visited.
-    pub conditions: Vec<String>,
-    /// The conditions that are checked for each row again, because the index holds only prefixes.
-    pub rechecks: Vec<String>,
-    /// The columns asked for.
-    pub columns: Vec<String>,
-    /// True if the row of each index entry is read.
-    pub reads_rows: bool,
-    /// At most so many rows.
-    pub limit: Option<u64>,
-    /// The keyspace that is scanned.
-    pub keyspace: u32,
-    /// The keys in it: from the first (inclusive) to the second (exclusive); `None` if no key can match.
-    pub keys: Option<(Vec<u8>, Option<Vec<u8>>)>,
-}
-
-/// Describes a plan.
-pub(super) fn explain(schema: &Schema, plan: &Plan) -> Explanation {
-    let index = plan.index.and_then(|number| schema.indexes().get(number));
-    let parts = index.map_or(schema.primary_key(), |index| index.parts());
-    let name = |part: Option<&KeyPart>| {
-        part.map_or_else(|| "?".to_owned(), |part| schema.column_name(part.column()))
-    };
-    let mut conditions = Vec::new();
-    for (part, value) in parts.iter().zip(&plan.eq) {
-        conditions.push(show_condition(&name(Some(part)), &Condition::Equals(value.clone())));
-    }
-    if let Some(range) = &plan.range {
-        conditions.push(show_condition(&name(parts.get(plan.equal_columns)), range));
-    }
-    let column =
-        |position: &usize| schema.columns().get(*position).map_or("?", |column| column.name()).to_owned();
-    let all = || schema.columns().iter().map(|column| column.name().to_owned()).collect();
-    Explanation {
-        table: schema.name().to_owned(),
-        index: index.map(|index| index.name().to_owned()),
-        order: schema.show_parts(parts),
-        reverse: plan.reverse,
-        conditions,
-        rechecks: plan.recheck.iter().map(|r| show_condition(&column(&r.position), &r.condition)).collect(),
-        columns: plan.columns.as_ref().map_or_else(all, |columns| columns.iter().map(column).collect()),
-        reads_rows: plan.reads_rows,
-        limit: plan.limit,
-        keyspace: plan.keyspace.0,
-        keys: plan.keys.clone(),
-    }
-}
-
-fn show_condition(column: &str, condition: &Condition) -> String {
-    match condition {
-        Condition::Equals(value) => format!("{column} = {value}"),
-        Condition::Between(lower, upper) => {
-            let lower = match lower {
-                Bound::Included(value) => Some(format!("{column} >= {value}")),
-                Bound::Excluded(value) => Some(format!("{column} > {value}")),
-                Bound::Unbounded => None,
-            };
-            let upper = match upper {
-                Bound::Included(value) => Some(format!("{column} <= {value}")),
-                Bound::Excluded(value) => Some(format!("{column} < {value}")),
-                Bound::Unbounded => None,
-            };
-            lower.into_iter().chain(upper).collect::<Vec<_>>().join(" and ")
-        }
-    }
-}
-
-impl std::fmt::Display for Explanation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let by =
-            self.index.as_ref().map_or_else(|| "primary key".to_owned(), |index| format!("index {index}"));
-        let direction = if self.reverse { ", reverse" } else { "" };
-        writeln!(f, "scan {} by {by} ({}){direction}", self.table, self.order)?;
-        match (&self.keys, self.conditions.is_empty()) {
-            (None, _) => writeln!(f, "  keys: none can match {}", self.conditions.join(" and "))?,
-            (Some(_), true) => writeln!(f, "  keys: all (full scan)")?,
-            (Some(_), false) => writeln!(f, "  keys: {}", self.conditions.join(" and "))?,
-        }
-        if let Some((start, end)) = &self.keys {
-            let end =
-                end.as_ref().map_or_else(|| "the end".to_owned(), |end| ValueRef::Bytes(end).to_string());
-            writeln!(f, "  keyspace {}: from {} to {end}", self.keyspace, ValueRef::Bytes(start))?;
-        }
-        writeln!(f, "  columns: {}", self.columns.join(", "))?;
-        match (&self.index, self.reads_rows) {
-            (None, _) => writeln!(f, "  rows: read in order")?,
-            (Some(_), false) => writeln!(f, "  rows: not read, the index covers the columns")?,
-            (Some(_), true) => writeln!(f, "  rows: one read by primary key per entry")?,
-        }
-        if !self.rechecks.is_empty() {
-            writeln!(f, "  checked again: {} (the index holds a prefix)", self.rechecks.join(" and "))?;
-        }
-        if let Some(limit) = self.limit {
-            writeln!(f, "  limit: {limit}")?;
-        }
         Ok(())
     }
 }

@@ -19,7 +19,8 @@ use alluvium_base::{Error, ErrorKind, Result};
 
 use super::convert::type_mismatch;
 use super::index_codec::IndexCodec;
-use super::key_codec::{DecodedKey, KeyColumn, show_key};
+use super::key_codec::KeyColumn;
+use super::key_decoder::{DecodedKey, show_key};
 use super::schema::{ColumnId, KeyPart, Schema};
 use super::tuple::{Tuple, TupleLayout};
 use super::value::{Value, ValueRef};

@@ -11,8 +11,9 @@ use alluvium_base::{Error, Result};
 
 use super::as_value::{AsValue, KeyValues};
 use super::continuation::Continuation;
-use super::key_codec::DecodedKey;
-use super::plan::{Explanation, Plan, Request, explain, plan};
+use super::explain::{Explanation, explain};
+use super::key_decoder::DecodedKey;
+use super::plan::{Plan, Request, plan};
 use super::record::{DynamicRow, Row};
 use super::row_codec::ColumnSource;
 use super::store::{Store, StoreIter};
@@ -287,11 +288,13 @@ impl<S: Store, R: Row> Scan<S, R> {
         let Some(index) = self.plan.index.and_then(|number| codec.indexes.get(number)) else {
             return codec.decode_primary_key(iter.key(), &mut self.primary);
         };
+        if !self.plan.reads_rows {
+            let parts_len = index.decode_parts(codec, iter.key(), &mut self.parts)?;
+            let primary_key = index.primary_key(codec, iter.key(), iter.value(), parts_len)?;
+            return codec.decode_primary_key(primary_key, &mut self.primary);
+        }
         let entry = index.split(codec, iter.key(), iter.value())?;
         codec.decode_primary_key(entry.primary_key, &mut self.primary)?;
-        if !self.plan.reads_rows {
-            return index.decode_parts(codec, entry.parts, &mut self.parts);
-        }
         let row =
             core.store.get(Some(&self.snapshot), core.definition.primary_keyspace(), entry.primary_key)?;
         self.row = Some(row.ok_or_else(|| {
@@ -321,13 +324,13 @@ impl<S: Store, R: Row> Scan<S, R> {
     fn view(&self) -> Result<RowView<'_>> {
         let codec = &self.table.core.codec;
         let visible = self.plan.columns.as_deref();
-        let (key, value) = self.iter.as_ref().map_or((&[][..], &[][..]), |iter| (iter.key(), iter.value()));
+        let value = self.iter.as_ref().map_or(&[][..], |iter| iter.value());
         let index = self.plan.index.and_then(|number| codec.indexes.get(number));
         match (index, &self.row) {
             (None, _) => Ok(RowView { visible, ..codec.view(&self.primary, value)? }),
             (Some(_), Some(row)) => Ok(RowView { visible, ..codec.view(&self.primary, row)? }),
             (Some(index), None) => {
-                let included = index.split(codec, key, value)?.included;
+                let included = index.included(codec, value)?;
                 let body = Body::Entry { index, parts: &self.parts, included };
                 Ok(RowView { codec, key: &self.primary, body, visible })
             }

@@ -10,7 +10,7 @@ use alluvium_base::coding::{Reader, put_bytes, put_varint};
 use alluvium_base::{Error, ErrorKind, Result};
 
 use super::schema::{Column, ColumnId, DroppedColumn, IndexId, IndexSchema, KeyPart, Schema};
-use super::schema_builder::validate;
+use super::schema_rules::validate;
 use super::types::Type;
 use super::value::Value;
 

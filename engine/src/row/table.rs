@@ -8,7 +8,7 @@ use alluvium_base::{Error, Result};
 
 use super::as_value::KeyValues;
 use super::catalog::{TableDefinition, create_table, find_table};
-use super::key_codec::DecodedKey;
+use super::key_decoder::DecodedKey;
 use super::record::{Binding, DynamicRow, Row, TypedRow};
 use super::row_codec::{GivenValues, TableCodec, check_key_len};
 use super::schema::Schema;
@@ -163,7 +163,7 @@ impl<S: Store, R: Row> Table<S, R> {
     /// # Errors
     /// `InvalidArgument` or `TypeMismatch` if `key` is no primary key of this table; those of the store; `Corrupt`.
     pub fn get(&self, key: impl KeyValues) -> Result<Option<R>> {
-        self.read(None, &key)?.map(|row| row.decode()).transpose()
+        self.read(None, &key)
     }
 
     /// As [`get`](Table::get), at a snapshot.
@@ -171,7 +171,7 @@ impl<S: Store, R: Row> Table<S, R> {
     /// # Errors
     /// As [`get`](Table::get).
     pub fn get_at(&self, snapshot: &S::Snapshot, key: impl KeyValues) -> Result<Option<R>> {
-        self.read(Some(snapshot), &key)?.map(|row| row.decode()).transpose()
+        self.read(Some(snapshot), &key)
     }
 
     /// The row with this primary key, pinned where it lies: columns are decoded when asked for.
@@ -179,7 +179,7 @@ impl<S: Store, R: Row> Table<S, R> {
     /// # Errors
     /// As [`get`](Table::get).
     pub fn get_ref(&self, key: impl KeyValues) -> Result<Option<RowRef<S, R>>> {
-        self.read(None, &key)
+        self.pin(None, &key)
     }
 
     /// As [`get_ref`](Table::get_ref), at a snapshot.
@@ -187,18 +187,28 @@ impl<S: Store, R: Row> Table<S, R> {
     /// # Errors
     /// As [`get`](Table::get).
     pub fn get_ref_at(&self, snapshot: &S::Snapshot, key: impl KeyValues) -> Result<Option<RowRef<S, R>>> {
-        self.read(Some(snapshot), &key)
+        self.pin(Some(snapshot), &key)
     }
 
-    fn read(&self, at: Option<&S::Snapshot>, key: &impl KeyValues) -> Result<Option<RowRef<S, R>>> {
+    /// Primary key and stored bytes of a row.
+    fn find(&self, at: Option<&S::Snapshot>, key: &impl KeyValues) -> Result<Option<(DecodedKey, S::Value)>> {
         let mut bytes = Vec::new();
         self.core.encode_key(key, &mut bytes)?;
-        let value = self.core.store.get(at, self.core.definition.primary_keyspace(), &bytes)?;
-        let Some(value) = value else { return Ok(None) };
+        let Some(value) = self.core.store.get(at, self.core.definition.primary_keyspace(), &bytes)? else {
+            return Ok(None);
+        };
         let mut key = DecodedKey::default();
         self.core.codec.decode_primary_key(&bytes, &mut key)?;
-        self.core.codec.view(&key, &value)?;
-        Ok(Some(RowRef { table: self.clone(), key, value }))
+        Ok(Some((key, value)))
+    }
+
+    fn read(&self, at: Option<&S::Snapshot>, key: &impl KeyValues) -> Result<Option<R>> {
+        let Some((key, value)) = self.find(at, key)? else { return Ok(None) };
+        R::read(&self.core.codec.view(&key, &value)?, &self.binding).map(Some)
+    }
+
+    fn pin(&self, at: Option<&S::Snapshot>, key: &impl KeyValues) -> Result<Option<RowRef<S, R>>> {
+        Ok(self.find(at, key)?.map(|(key, value)| RowRef { table: self.clone(), key, value }))
     }
 }
 

@@ -3,7 +3,7 @@
 use alluvium_base::{Error, Result};
 
 use super::index_codec::{EntryPlace, IndexCodec};
-use super::key_codec::DecodedKey;
+use super::key_decoder::DecodedKey;
 use super::row_codec::{ColumnSource, RowLayout, TableCodec, tuple_value};
 use super::schema::Schema;
 use super::tuple::Tuple;

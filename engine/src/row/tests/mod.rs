@@ -3,6 +3,7 @@
 mod checking;
 mod committing;
 mod concurrency;
+mod format;
 mod model;
 mod reading;
 mod spy;
