@@ -21,8 +21,9 @@ use std::sync::atomic::Ordering;
 
 use super::Cache;
 use super::key::Charge;
+use super::queue::Ticket;
 use super::segment::{Entry, Place};
-use super::shard::{QueueKind, Shard, Ticket, Topology};
+use super::shard::{QueueKind, Shard, Topology};
 
 /// Probation's share of the used bytes, as a divisor: a tenth, as in the paper.
 const PROBATION_SHARE: usize = 10;
@@ -30,13 +31,21 @@ const PROBATION_SHARE: usize = 10;
 /// Most blocks of the main queue that one eviction lets off because they were used; then the next one goes, used or not.
 const REPRIEVES_MAX: usize = 256;
 
+enum Verdict<V> {
+    /// The entry is gone already.
+    Stale,
+    /// It was used: here is its ticket for the end of the main queue.
+    Reprieved(Ticket),
+    Evicted(Entry<V>),
+}
+
 impl<V: Charge> Cache<V> {
     /// Reserves `charge` bytes, evicting as needed; false if that much cannot be had.
     pub(super) fn reserve(&self, topology: &Topology, home: usize, charge: usize) -> bool {
         loop {
-            let capacity = self.capacity.load(Ordering::Acquire);
+            let capacity = self.pace.capacity.load(Ordering::Acquire);
             let with_charge = |used: usize| used.checked_add(charge).filter(|&sum| sum <= capacity);
-            if self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, with_charge).is_ok() {
+            if self.pace.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, with_charge).is_ok() {
                 return true;
             }
             if !self.evict_one(topology, home) {
@@ -47,7 +56,7 @@ impl<V: Charge> Cache<V> {
 
     /// Evicts until what is used fits the capacity.
     pub(super) fn trim(&self, topology: &Topology) {
-        while self.used.load(Ordering::Acquire) > self.capacity.load(Ordering::Acquire) {
+        while self.pace.used.load(Ordering::Acquire) > self.pace.capacity.load(Ordering::Acquire) {
             if !self.evict_one(topology, 0) {
                 return;
             }
@@ -56,14 +65,14 @@ impl<V: Charge> Cache<V> {
 
     /// Evicts one block; false if there is none.
     fn evict_one(&self, topology: &Topology, home: usize) -> bool {
-        let probation = self.probation_bytes.load(Ordering::Relaxed);
-        let order = if probation > self.used.load(Ordering::Relaxed) / PROBATION_SHARE {
+        let probation = self.pace.probation_bytes.load(Ordering::Relaxed);
+        let order = if probation > self.pace.used.load(Ordering::Relaxed) / PROBATION_SHARE {
             [QueueKind::Probation, QueueKind::Main]
         } else {
             [QueueKind::Main, QueueKind::Probation]
         };
         let candidates = topology.shards.len() + 1;
-        let other = self.rotation.fetch_add(1, Ordering::Relaxed) % candidates;
+        let other = self.pace.rotation.fetch_add(1, Ordering::Relaxed) % candidates;
         for kind in order {
             let (home, other) = (topology.nth(home), topology.nth(other));
             let first = if other.oldest(kind) < home.oldest(kind) { other } else { home };
@@ -79,40 +88,49 @@ impl<V: Charge> Cache<V> {
 
     /// Evicts one block from a queue of a shard; false if the queue runs empty first.
     fn evict_from(&self, topology: &Topology, shard: &Shard, kind: QueueKind) -> bool {
-        let mut queues = shard.lock(&*self.clock);
+        let mut reprieved = None;
         let mut reprieves = 0;
-        let victim = loop {
-            let Some(ticket) = queues.queue(kind).pop_front() else { break None };
-            let mut table = self.segments.write(ticket.hash);
-            let Some(slot) = table.find_stamp(ticket.hash, Place::stamp_of(ticket.sequence)) else {
-                continue;
-            };
-            let entry = table.entry_mut(slot);
-            let uses = entry.uses();
-            if uses == 0 || (kind == QueueKind::Main && reprieves == REPRIEVES_MAX) {
-                break Some((ticket.hash, table.remove(slot)));
-            }
-            let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
-            let place = Place { main: true, stamp: Place::stamp_of(sequence), ..entry.place() };
-            match kind {
-                QueueKind::Probation => {
-                    entry.set_place(place, 0);
-                    self.probation_bytes.fetch_sub(entry.charge as usize, Ordering::Relaxed);
+        while let Some(ticket) = shard.pop(&*self.clock, kind, reprieved.take()) {
+            let may_reprieve = kind == QueueKind::Probation || reprieves < REPRIEVES_MAX;
+            match self.judge(ticket, may_reprieve) {
+                Verdict::Stale => shard.count_stale(-1),
+                Verdict::Reprieved(ticket) => {
+                    reprieved = Some(ticket);
+                    reprieves += 1;
                 }
-                QueueKind::Main => entry.set_place(place, uses - 1),
+                Verdict::Evicted(entry) => {
+                    if kind == QueueKind::Probation {
+                        topology.ghost.remember(ticket.hash);
+                    }
+                    let region = self.counters.region(ticket.hash, entry.place().large);
+                    region.evictions.fetch_add(1, Ordering::Relaxed);
+                    self.release(ticket.hash, entry);
+                    return true;
+                }
             }
-            queues.queue(QueueKind::Main).push_back(Ticket { hash: ticket.hash, sequence });
-            reprieves += 1;
-        };
-        shard.publish(&queues);
-        drop(queues);
-        let Some((hash, entry)) = victim else { return false };
-        if kind == QueueKind::Probation {
-            topology.ghost.remember(hash);
         }
-        self.counters.region(hash, entry.place().large).evictions.fetch_add(1, Ordering::Relaxed);
-        self.release(hash, entry);
-        true
+        false
+    }
+
+    /// What becomes of the entry of a ticket that was taken out of its queue.
+    fn judge(&self, ticket: Ticket, may_reprieve: bool) -> Verdict<V> {
+        let mut table = self.segments.write(ticket.hash);
+        let Some(slot) = table.find_stamp(ticket.hash, Place::stamp_of(ticket.sequence)) else {
+            return Verdict::Stale;
+        };
+        let entry = table.entry_mut(slot);
+        let (uses, place) = (entry.uses(), entry.place());
+        if uses == 0 || !may_reprieve {
+            return Verdict::Evicted(table.remove(slot));
+        }
+        let sequence = self.pace.sequence.fetch_add(1, Ordering::Relaxed);
+        // In main a use buys a round; whoever comes from probation starts there with none.
+        let uses_left = if place.main { uses - 1 } else { 0 };
+        entry.set_place(Place { main: true, stamp: Place::stamp_of(sequence), ..place }, uses_left);
+        if !place.main {
+            self.pace.probation_bytes.fetch_sub(entry.charge as usize, Ordering::Relaxed);
+        }
+        Verdict::Reprieved(Ticket { hash: ticket.hash, sequence })
     }
 
     /// Gives the bytes of an entry back that has left its segment. No lock may be held: dropping a block takes time.
@@ -122,12 +140,12 @@ impl<V: Charge> Cache<V> {
         region.entries.fetch_sub(1, Ordering::Relaxed);
         region.bytes.fetch_sub(u64::from(charge), Ordering::Relaxed);
         if !place.main {
-            self.probation_bytes.fetch_sub(charge as usize, Ordering::Relaxed);
+            self.pace.probation_bytes.fetch_sub(charge as usize, Ordering::Relaxed);
         }
         if let Some(value) = entry.into_value() {
             self.pinned.note(&value, u64::from(charge));
             drop::<Arc<V>>(value);
         }
-        self.used.fetch_sub(charge as usize, Ordering::AcqRel);
+        self.pace.used.fetch_sub(charge as usize, Ordering::AcqRel);
     }
 }

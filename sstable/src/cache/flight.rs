@@ -43,6 +43,7 @@ struct Airspace<V> {
     next_number: u64,
 }
 
+#[repr(align(128))]
 struct Lane<V> {
     airspace: Mutex<Airspace<V>>,
     landed: WaitPoint,

@@ -19,6 +19,7 @@ mod flight;
 mod forget;
 mod ghost;
 mod key;
+mod queue;
 mod resize;
 mod segment;
 mod shard;
@@ -88,6 +89,19 @@ pub struct Cache<V> {
     segments: Segments<V>,
     flights: Flights<V>,
     topology: SharedTopology,
+    pace: Pace,
+    counters: Counters,
+    dead: DeadFiles,
+    pinned: PinnedBlocks<V>,
+    last_measured: Mutex<Measured>,
+    options: CacheOptions,
+    clock: Arc<dyn Clock>,
+}
+
+/// What every insert and eviction changes, on cache lines of its own: readers must not lose the lines beside it.
+#[repr(align(128))]
+#[derive(Default)]
+struct Pace {
     capacity: AtomicUsize,
     used: AtomicUsize,
     probation_bytes: AtomicUsize,
@@ -95,12 +109,6 @@ pub struct Cache<V> {
     sequence: AtomicU64,
     /// Which other shard the next eviction looks at.
     rotation: AtomicUsize,
-    counters: Counters,
-    dead: DeadFiles,
-    pinned: PinnedBlocks<V>,
-    last_measured: Mutex<Measured>,
-    options: CacheOptions,
-    clock: Arc<dyn Clock>,
 }
 
 impl<V: Charge + Send + Sync> Cache<V> {
@@ -113,11 +121,7 @@ impl<V: Charge + Send + Sync> Cache<V> {
             segments: Segments::new(entries),
             flights: Flights::new(options.cpus, &clock, &waits),
             topology: SharedTopology::new(Topology::new(shards, entries)),
-            capacity: AtomicUsize::new(options.capacity_bytes),
-            used: AtomicUsize::new(0),
-            probation_bytes: AtomicUsize::new(0),
-            sequence: AtomicU64::new(0),
-            rotation: AtomicUsize::new(0),
+            pace: Pace { capacity: AtomicUsize::new(options.capacity_bytes), ..Pace::default() },
             counters: Counters::new(options.cpus),
             dead: DeadFiles::default(),
             pinned: PinnedBlocks::new(),
@@ -186,21 +190,21 @@ impl<V: Charge + Send + Sync> Cache<V> {
         let mut statistics = CacheStatistics {
             capacity_bytes: self.capacity_bytes() as u64,
             used_bytes: self.used_bytes() as u64,
-            probation_bytes: self.probation_bytes.load(Ordering::Relaxed) as u64,
+            probation_bytes: self.pace.probation_bytes.load(Ordering::Relaxed) as u64,
             shards: shards
                 .map(|(number, shard)| with_waits(self.counters.shard(number, count), shard))
                 .collect(),
             large: with_waits(statistics::snapshot(&self.counters.large), &topology.large),
-            unfilled_hits: load(&self.counters.unfilled_hits),
-            unfilled_misses: load(&self.counters.unfilled_misses),
-            refused: load(&self.counters.refused),
-            readmitted: load(&self.counters.readmitted),
-            shared_loads: load(&self.counters.shared_loads),
-            failed_loads: load(&self.counters.failed_loads),
+            unfilled_hits: load(&self.counters.events.unfilled_hits),
+            unfilled_misses: load(&self.counters.events.unfilled_misses),
+            refused: load(&self.counters.events.refused),
+            readmitted: load(&self.counters.events.readmitted),
+            shared_loads: load(&self.counters.events.shared_loads),
+            failed_loads: load(&self.counters.events.failed_loads),
             pinned_evicted_bytes: self.pinned.bytes(),
             dead_files: self.dead.count() as u64,
-            lock_waits: load(&self.counters.past_lock_waits),
-            lock_wait_nanos: load(&self.counters.past_lock_wait_nanos),
+            lock_waits: load(&self.counters.events.past_lock_waits),
+            lock_wait_nanos: load(&self.counters.events.past_lock_wait_nanos),
         };
         let now = statistics.total();
         statistics.lock_waits += now.lock_waits;
@@ -221,8 +225,12 @@ impl<V: Charge + Send + Sync> Cache<V> {
         match (fill, hit) {
             (FillPolicy::Fill, true) => self.counters.hit(hash, class),
             (FillPolicy::Fill, false) => self.counters.miss(hash, class),
-            (FillPolicy::NoFill, true) => _ = self.counters.unfilled_hits.fetch_add(1, Ordering::Relaxed),
-            (FillPolicy::NoFill, false) => _ = self.counters.unfilled_misses.fetch_add(1, Ordering::Relaxed),
+            (FillPolicy::NoFill, true) => {
+                _ = self.counters.events.unfilled_hits.fetch_add(1, Ordering::Relaxed)
+            }
+            (FillPolicy::NoFill, false) => {
+                _ = self.counters.events.unfilled_misses.fetch_add(1, Ordering::Relaxed)
+            }
         }
     }
 
@@ -249,14 +257,14 @@ impl<V: Charge + Send + Sync> Cache<V> {
                             self.admit(hash, key, class, value);
                         }
                         Ok(_) => {}
-                        Err(_) => _ = self.counters.failed_loads.fetch_add(1, Ordering::Relaxed),
+                        Err(_) => _ = self.counters.events.failed_loads.fetch_add(1, Ordering::Relaxed),
                     }
                     ticket.land(result.as_ref());
                     return result;
                 }
                 Boarded::LoadAlone => return load(),
                 Boarded::Loaded(value) => {
-                    self.counters.shared_loads.fetch_add(1, Ordering::Relaxed);
+                    self.counters.events.shared_loads.fetch_add(1, Ordering::Relaxed);
                     return Ok(value);
                 }
                 Boarded::Failed(error) => return Err(error),

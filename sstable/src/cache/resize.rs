@@ -1,6 +1,6 @@
 //! Changing the capacity and the number of shards while running.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Cache;
 use super::ENTRY_OVERHEAD_BYTES;
@@ -28,18 +28,18 @@ impl<V: Charge + Send + Sync> Cache<V> {
     /// The budget, in bytes.
     #[must_use]
     pub fn capacity_bytes(&self) -> usize {
-        self.capacity.load(Ordering::Acquire)
+        self.pace.capacity.load(Ordering::Acquire)
     }
 
     /// Bytes charged against the budget now.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        self.used.load(Ordering::Acquire)
+        self.pace.used.load(Ordering::Acquire)
     }
 
     /// Changes the budget, evicting what no longer fits, and the number of shards with it.
     pub fn set_capacity(&self, capacity_bytes: usize) {
-        self.capacity.store(capacity_bytes, Ordering::Release);
+        self.pace.capacity.store(capacity_bytes, Ordering::Release);
         self.trim(&self.topology.read());
         let average = self.average_entry_bytes();
         let mut topology = self.topology.write();
@@ -101,12 +101,11 @@ impl<V: Charge + Send + Sync> Cache<V> {
         if topology.shards.len() == shards {
             return;
         }
+        let add =
+            |to: &AtomicU64, from: &AtomicU64| to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed);
         for shard in &topology.shards {
-            let counters = &self.counters;
-            counters.past_lock_waits.fetch_add(shard.lock_waits.load(Ordering::Relaxed), Ordering::Relaxed);
-            counters
-                .past_lock_wait_nanos
-                .fetch_add(shard.lock_wait_nanos.load(Ordering::Relaxed), Ordering::Relaxed);
+            add(&self.counters.events.past_lock_waits, &shard.lock_waits);
+            add(&self.counters.events.past_lock_wait_nanos, &shard.lock_wait_nanos);
         }
         topology.reshard(shards);
     }

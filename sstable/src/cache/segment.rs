@@ -247,7 +247,7 @@ pub(super) struct Segments<V> {
 impl<V> Segments<V> {
     /// Room for about `entries` blocks; more fit, in larger segments.
     pub(super) fn new(entries: usize) -> Segments<V> {
-        const ENTRIES_PER_SEGMENT: usize = 32;
+        const ENTRIES_PER_SEGMENT: usize = 128;
         let count = (entries / ENTRIES_PER_SEGMENT).next_power_of_two().clamp(64, 1 << 20);
         Segments { segments: (0..count).map(|_| Segment(RwLock::new(Table::new()))).collect() }
     }

@@ -1,16 +1,16 @@
 //! The write side: queues of cached blocks, in shards by hash, each under a mutex of its own.
 //!
-//! Lookups never come here. A shard's mutex is held while one block is put into a queue or one victim is chosen, never
-//! across I/O, never together with another shard's. An entry's [`Place`](super::segment::Place) and its ticket in a
-//! queue share a sequence number; a ticket whose entry is gone or has moved on is *stale* and skipped.
+//! Lookups never come here. A shard's mutex is held while a ticket is put into a queue or taken out, some ten
+//! nanoseconds: never while an entry is looked at (a cache miss of the processor), a block is dropped, or I/O is done, and
+//! never together with another shard's. Whoever has taken a ticket out alone decides what becomes of its entry.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use alluvium_base::clock::Clock;
 use alluvium_base::sync::{Mutex, MutexGuard, RwLock};
 
 use super::ghost::Ghost;
+use super::queue::{Queue, Ticket};
 use super::sizing::SHARDS_MAX;
 
 /// The two queues of S3-FIFO.
@@ -22,66 +22,92 @@ pub(super) enum QueueKind {
     Main,
 }
 
-/// An entry's place in a queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket {
-    pub(super) hash: u64,
-    /// From one counter for the whole cache, so it tells the order among all shards.
-    pub(super) sequence: u64,
-}
-
-/// Oldest first.
 #[derive(Default)]
 pub(super) struct Queues {
-    probation: VecDeque<Ticket>,
-    main: VecDeque<Ticket>,
-    /// At this many tickets the stale ones are swept out.
-    sweep_at: usize,
+    probation: Queue,
+    main: Queue,
 }
 
 impl Queues {
-    pub(super) fn queue(&mut self, kind: QueueKind) -> &mut VecDeque<Ticket> {
+    pub(super) fn queue(&mut self, kind: QueueKind) -> &mut Queue {
         match kind {
             QueueKind::Probation => &mut self.probation,
             QueueKind::Main => &mut self.main,
         }
     }
-
-    /// Erased blocks leave stale tickets; in a cache that never fills nothing else would ever remove them.
-    pub(super) fn sweep_if_long(&mut self, live: impl Fn(&Ticket) -> bool) {
-        const SLACK: usize = 1024;
-        if self.probation.len() + self.main.len() < self.sweep_at.max(SLACK) {
-            return;
-        }
-        for queue in [&mut self.probation, &mut self.main] {
-            queue.retain(&live);
-            queue.shrink_to(queue.len() * 2);
-        }
-        self.sweep_at = (self.probation.len() + self.main.len()) * 2 + SLACK;
-    }
 }
 
-/// On a cache line of its own, so that threads in different shards do not disturb each other.
-#[repr(align(64))]
+/// On cache lines of its own, so that threads in different shards do not disturb each other.
+#[repr(align(128))]
 #[derive(Default)]
 pub(super) struct Shard {
     queues: Mutex<Queues>,
     /// Sequence number of the oldest ticket of each queue, `u64::MAX` if it is empty. A hint for choosing a shard.
     oldest_probation: AtomicU64,
     oldest_main: AtomicU64,
+    /// Tickets whose entries were erased or replaced, about.
+    stale: AtomicI64,
     pub(super) lock_waits: AtomicU64,
     pub(super) lock_wait_nanos: AtomicU64,
 }
 
 impl Shard {
-    pub(super) fn new(queues: Queues) -> Shard {
+    fn new(queues: Queues) -> Shard {
         let shard = Shard { queues: Mutex::new(queues), ..Shard::default() };
         shard.publish(&shard.queues.lock());
         shard
     }
 
+    /// Puts a ticket into a queue.
+    pub(super) fn push(
+        &self,
+        clock: &dyn Clock,
+        kind: QueueKind,
+        ticket: Ticket,
+        live: impl Fn(Ticket) -> bool,
+    ) {
+        let mut queues = self.lock(clock);
+        queues.queue(kind).push(ticket);
+        if self.has_many_stale(&queues) && queues.queue(kind).sweep_step(live) {
+            self.stale.store(0, Ordering::Relaxed);
+        }
+        self.publish(&queues);
+    }
+
+    /// Takes the oldest ticket out of a queue; first puts one that was let off into the main queue.
+    pub(super) fn pop(
+        &self,
+        clock: &dyn Clock,
+        kind: QueueKind,
+        reprieved: Option<Ticket>,
+    ) -> Option<Ticket> {
+        let mut queues = self.lock(clock);
+        reprieved.into_iter().for_each(|ticket| queues.main.push(ticket));
+        let ticket = queues.queue(kind).pop();
+        self.publish(&queues);
+        ticket
+    }
+
+    /// Notes that a ticket became stale, or with -1 that a stale one was met and is gone.
+    pub(super) fn count_stale(&self, change: i64) {
+        self.stale.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(super) fn oldest(&self, kind: QueueKind) -> u64 {
+        match kind {
+            QueueKind::Probation => self.oldest_probation.load(Ordering::Relaxed),
+            QueueKind::Main => self.oldest_main.load(Ordering::Relaxed),
+        }
+    }
+
+    fn has_many_stale(&self, queues: &Queues) -> bool {
+        const STALE_MIN: i64 = 1024;
+        let stale = self.stale.load(Ordering::Relaxed);
+        stale > STALE_MIN && stale > (queues.probation.len() + queues.main.len()) as i64 / 4
+    }
+
     /// Locks the queues; only a wait costs a look at the clock.
-    pub(super) fn lock(&self, clock: &dyn Clock) -> MutexGuard<'_, Queues> {
+    fn lock(&self, clock: &dyn Clock) -> MutexGuard<'_, Queues> {
         if let Some(queues) = self.queues.try_lock() {
             return queues;
         }
@@ -92,22 +118,17 @@ impl Shard {
         queues
     }
 
-    /// Tells the others how old this shard's oldest blocks are. To be called before the lock is released.
-    pub(super) fn publish(&self, queues: &Queues) {
-        let oldest = |queue: &VecDeque<Ticket>| queue.front().map_or(u64::MAX, |ticket| ticket.sequence);
-        self.oldest_probation.store(oldest(&queues.probation), Ordering::Relaxed);
-        self.oldest_main.store(oldest(&queues.main), Ordering::Relaxed);
+    /// Tells the others how old the oldest blocks here are. Called before the lock is released.
+    fn publish(&self, queues: &Queues) {
+        self.oldest_probation.store(queues.probation.oldest(), Ordering::Relaxed);
+        self.oldest_main.store(queues.main.oldest(), Ordering::Relaxed);
     }
 
-    pub(super) fn oldest(&self, kind: QueueKind) -> u64 {
-        match kind {
-            QueueKind::Probation => self.oldest_probation.load(Ordering::Relaxed),
-            QueueKind::Main => self.oldest_main.load(Ordering::Relaxed),
-        }
-    }
-
-    fn into_queues(self) -> Queues {
-        self.queues.into_inner()
+    /// The tickets of both queues, to count them.
+    #[cfg(test)]
+    pub(super) fn tickets(&self) -> Vec<Ticket> {
+        let queues = self.queues.lock();
+        queues.probation.iter().chain(queues.main.iter()).collect()
     }
 }
 
@@ -129,31 +150,29 @@ impl Topology {
         }
     }
 
-    /// The number of the shard that a hash belongs to: its top bits.
-    pub(super) fn shard_of(&self, hash: u64) -> usize {
-        shard_of(hash, self.shards.len())
+    /// The number of the shard of an entry: the top bits of its hash, or the number after the last if it is large.
+    pub(super) fn number(&self, hash: u64, large: bool) -> usize {
+        if large { self.shards.len() } else { shard_of(hash, self.shards.len()) }
     }
 
-    /// The shard with this number; the one after the last is that of the large entries.
+    /// The shard with this number.
     pub(super) fn nth(&self, number: usize) -> &Shard {
         self.shards.get(number).unwrap_or(&self.large)
     }
 
     /// Distributes the same blocks over another number of shards (a power of two), keeping their order.
     pub(super) fn reshard(&mut self, shards: usize) {
-        let old = std::mem::take(&mut self.shards);
-        let mut all = Queues::default();
-        for shard in old {
-            let mut queues = shard.into_queues();
-            all.probation.append(&mut queues.probation);
-            all.main.append(&mut queues.main);
-        }
         let mut new: Vec<Queues> = (0..shards).map(|_| Queues::default()).collect();
-        for kind in [QueueKind::Probation, QueueKind::Main] {
-            let tickets = all.queue(kind).make_contiguous();
+        let (mut probation, mut main) = (Vec::new(), Vec::new());
+        for shard in std::mem::take(&mut self.shards) {
+            let queues = shard.queues.into_inner();
+            probation.extend(queues.probation.into_tickets());
+            main.extend(queues.main.into_tickets());
+        }
+        for (kind, mut tickets) in [(QueueKind::Probation, probation), (QueueKind::Main, main)] {
             tickets.sort_by_key(|ticket| ticket.sequence);
             for ticket in tickets {
-                new[shard_of(ticket.hash, shards)].queue(kind).push_back(*ticket);
+                new[shard_of(ticket.hash, shards)].queue(kind).push(ticket);
             }
         }
         self.shards = new.into_iter().map(Shard::new).collect();

@@ -119,6 +119,13 @@ pub(super) struct Counters {
     regions: Box<[RegionCounters]>,
     pub(super) large: RegionCounters,
     hits: Box<[HitStripe]>,
+    pub(super) events: Events,
+}
+
+/// Counters of rarer things, apart from what every lookup reads.
+#[repr(align(128))]
+#[derive(Default)]
+pub(super) struct Events {
     pub(super) unfilled_hits: AtomicU64,
     pub(super) unfilled_misses: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -158,14 +165,7 @@ impl Counters {
             regions: (0..REGIONS).map(|_| RegionCounters::default()).collect(),
             large: RegionCounters::default(),
             hits: (0..stripes).map(|_| stripe()).collect(),
-            unfilled_hits: AtomicU64::new(0),
-            unfilled_misses: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            readmitted: AtomicU64::new(0),
-            shared_loads: AtomicU64::new(0),
-            failed_loads: AtomicU64::new(0),
-            past_lock_waits: AtomicU64::new(0),
-            past_lock_wait_nanos: AtomicU64::new(0),
+            events: Events::default(),
         }
     }
 

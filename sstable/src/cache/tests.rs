@@ -625,25 +625,18 @@ impl Cache<Block> {
         self.count_tickets(|_| true)
     }
 
-    /// Entries that have a ticket in a queue of the shard they belong to.
+    /// Entries that have a ticket in a queue.
     fn queued_entries(&self) -> u64 {
-        let live = |ticket: &shard::Ticket| {
+        let live = |ticket: &queue::Ticket| {
             let stamp = segment::Place::stamp_of(ticket.sequence);
             self.segments.read(ticket.hash).find_stamp(ticket.hash, stamp).is_some()
         };
         self.count_tickets(live) as u64
     }
 
-    fn count_tickets(&self, counted: impl Fn(&shard::Ticket) -> bool) -> usize {
+    fn count_tickets(&self, counted: impl Fn(&queue::Ticket) -> bool) -> usize {
         let topology = self.topology.read();
         let shards = topology.shards.iter().chain([&topology.large]);
-        shards
-            .map(|shard| {
-                let mut queues = shard.lock(&*self.clock);
-                let probation =
-                    queues.queue(shard::QueueKind::Probation).iter().filter(|t| counted(t)).count();
-                probation + queues.queue(shard::QueueKind::Main).iter().filter(|t| counted(t)).count()
-            })
-            .sum()
+        shards.map(|shard| shard.tickets().iter().filter(|ticket| counted(ticket)).count()).sum()
     }
 }
