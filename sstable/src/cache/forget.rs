@@ -9,7 +9,7 @@ use alluvium_base::sync::Mutex;
 /// Files whose blocks are to be swept out of the cache.
 ///
 /// Erasing a file only notes its id: file ids are never reused, so nobody asks for its blocks, and they only waste space.
-/// Each insert then sweeps one segment, so after one round over all segments (about one insert per thirty cached blocks)
+/// Each insert then sweeps one segment, so after one round over all segments (about one insert per 128 cached blocks)
 /// the blocks are gone, at a constant cost per insert and whatever the number of files.
 #[derive(Default)]
 pub(super) struct DeadFiles {

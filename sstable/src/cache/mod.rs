@@ -47,7 +47,7 @@ use statistics::Counters;
 pub use statistics::{CacheStatistics, ShardStatistics};
 
 /// What the cache itself needs per block, in bytes: a slot of 32 in a segment that is half to three quarters full, a
-/// queue ticket of 16 and a ghost of 4, both with room to grow. Charged with every block.
+/// queue ticket of 16 and half a ghost's place of 4, both with room to grow. Charged with every block.
 pub const ENTRY_OVERHEAD_BYTES: usize = 96;
 
 /// How a cache is made.

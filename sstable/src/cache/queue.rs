@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn sweeping_drops_the_stale_and_keeps_the_order() {
-        let live = |ticket: Ticket| ticket.sequence % 3 == 0;
+        let live = |ticket: Ticket| ticket.sequence.is_multiple_of(3);
         let mut random = Random::new(1);
         let mut queue = Queue::default();
         let mut popped = Vec::new();

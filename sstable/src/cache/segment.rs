@@ -1,8 +1,8 @@
 //! The lookup table: many small segments, each an open-addressing table under a reader-writer lock of its own.
 //!
-//! A lookup hashes the key, takes the *shared* side of one segment's lock (one word for some thirty entries; nobody
-//! holds it across I/O or an allocation of more than a few kilobytes), probes linearly, notes the use in the entry's
-//! state word and clones the `Arc`. Segment headers stay in the processor's cache (64 bytes for some thirty blocks), so
+//! A lookup hashes the key, takes the *shared* side of one segment's lock (one word for about 128 entries; nobody holds
+//! it across I/O or an allocation of more than a few kilobytes), probes linearly, notes the use in the entry's
+//! state word and clones the `Arc`. Segment headers stay in the processor's cache (64 bytes for about 128 blocks), so
 //! a uniform hit costs two dependent memory accesses: the slot and the block's reference count.
 //!
 //! A slot is 32 bytes. Deletion shifts the following entries back, so there are no tombstones. A segment grows and
@@ -247,6 +247,7 @@ pub(super) struct Segments<V> {
 impl<V> Segments<V> {
     /// Room for about `entries` blocks; more fit, in larger segments.
     pub(super) fn new(entries: usize) -> Segments<V> {
+        // More would share a lock, fewer would push the segments' headers out of the processor's cache.
         const ENTRIES_PER_SEGMENT: usize = 128;
         let count = (entries / ENTRIES_PER_SEGMENT).next_power_of_two().clamp(64, 1 << 20);
         Segments { segments: (0..count).map(|_| Segment(RwLock::new(Table::new()))).collect() }
