@@ -2,9 +2,9 @@
 //!
 //! 1. A new data block enters the *probation* queue; index and filter blocks, and blocks that were evicted a short while
 //!    ago, enter the *main* queue.
-//! 2. When room is needed and probation holds over a tenth of the bytes, its oldest block is looked at: used since it
-//!    came, it moves to main; else it is evicted and its hash remembered. So the blocks of a scan pass through a tenth
-//!    of the cache and never touch the rest.
+//! 2. When room is needed and probation holds more than its share ([`super::probation`]: a tenth, as a rule), its oldest
+//!    block is looked at: used since it came, it moves to main; else it is evicted and its hash remembered. So the
+//!    blocks of a scan pass through a tenth of the cache and never touch the rest.
 //! 3. Otherwise the oldest block of main is looked at: used, it goes to the end of the queue with one use less; else it
 //!    is evicted.
 //!
@@ -21,12 +21,14 @@ use std::sync::atomic::Ordering;
 
 use super::Cache;
 use super::key::Charge;
+use super::probation::Tally;
 use super::queue::Ticket;
 use super::segment::{Entry, Place};
 use super::shard::{QueueKind, Shard, Topology};
 
-/// Probation's share of the used bytes, as a divisor: a tenth, as in the paper.
-const PROBATION_SHARE: usize = 10;
+/// Evictions after which probation's share is decided anew: a quarter of what the ghost remembers, an eighth of the
+/// cache's entries.
+const INTERVAL_SHARE: usize = 4;
 
 /// Most blocks of the main queue that one eviction lets off because they were used; then the next one goes, used or not.
 const REPRIEVES_MAX: usize = 256;
@@ -66,7 +68,7 @@ impl<V: Charge> Cache<V> {
     /// Evicts one block; false if there is none.
     fn evict_one(&self, topology: &Topology, home: usize) -> bool {
         let probation = self.pace.probation_bytes.load(Ordering::Relaxed);
-        let order = if probation > self.pace.used.load(Ordering::Relaxed) / PROBATION_SHARE {
+        let order = if probation > self.probation.target() {
             [QueueKind::Probation, QueueKind::Main]
         } else {
             [QueueKind::Main, QueueKind::Probation]
@@ -105,11 +107,20 @@ impl<V: Charge> Cache<V> {
                     let region = self.counters.region(ticket.hash, entry.place().large);
                     region.evictions.fetch_add(1, Ordering::Relaxed);
                     self.release(ticket.hash, entry);
+                    self.adapt_probation(topology);
                     return true;
                 }
             }
         }
         false
+    }
+
+    fn adapt_probation(&self, topology: &Topology) {
+        let interval = (topology.ghost.places() / INTERVAL_SHARE) as u64;
+        self.probation.note_eviction(interval, self.pace.capacity.load(Ordering::Relaxed), || Tally {
+            main_hits: self.counters.main_hits(),
+            returns: self.counters.events.readmitted.load(Ordering::Relaxed),
+        });
     }
 
     /// What becomes of the entry of a ticket that was taken out of its queue.

@@ -21,6 +21,11 @@ impl Ghost {
         Ghost { places: (0..places).map(|_| AtomicU32::new(0)).collect() }
     }
 
+    /// How many blocks it remembers, at most.
+    pub(super) fn places(&self) -> usize {
+        self.places.len()
+    }
+
     fn place(&self, hash: u64) -> (&AtomicU32, u32) {
         // Zero means empty, so a fingerprint is never zero.
         (&self.places[(hash >> 28) as usize & (self.places.len() - 1)], hash as u32 | 1)

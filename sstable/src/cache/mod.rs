@@ -19,6 +19,7 @@ mod flight;
 mod forget;
 mod ghost;
 mod key;
+mod probation;
 mod queue;
 mod resize;
 mod segment;
@@ -39,6 +40,7 @@ use alluvium_base::sync::{Mutex, WaitStatistics};
 use flight::{Boarded, Flights};
 use forget::{DeadFiles, PinnedBlocks};
 pub use key::{BLOCK_CLASSES, BlockClass, BlockKey, Charge, FillPolicy};
+use probation::Probation;
 use resize::{Measured, expected_entries};
 use segment::Segments;
 use shard::{SharedTopology, Topology};
@@ -90,6 +92,7 @@ pub struct Cache<V> {
     flights: Flights<V>,
     topology: SharedTopology,
     pace: Pace,
+    probation: Probation,
     counters: Counters,
     dead: DeadFiles,
     pinned: PinnedBlocks<V>,
@@ -122,6 +125,7 @@ impl<V: Charge + Send + Sync> Cache<V> {
             flights: Flights::new(options.cpus, &clock, &waits),
             topology: SharedTopology::new(Topology::new(shards, entries)),
             pace: Pace { capacity: AtomicUsize::new(options.capacity_bytes), ..Pace::default() },
+            probation: Probation::new(options.capacity_bytes),
             counters: Counters::new(options.cpus),
             dead: DeadFiles::default(),
             pinned: PinnedBlocks::new(),
@@ -147,21 +151,16 @@ impl<V: Charge + Send + Sync> Cache<V> {
         load: impl FnOnce() -> Result<Arc<V>>,
     ) -> Result<Arc<V>> {
         let hash = key.hash();
-        if let Some(value) = self.find(hash, key, fill) {
-            self.count_lookup(hash, class, fill, true);
-            return Ok(value);
+        match self.look_up(hash, key, class, fill) {
+            Some(value) => Ok(value),
+            None => self.load_once(hash, key, class, fill, load),
         }
-        self.count_lookup(hash, class, fill, false);
-        self.load_once(hash, key, class, fill, load)
     }
 
     /// The block, if it is cached. Counts as a use.
     #[must_use]
     pub fn get(&self, key: BlockKey, class: BlockClass) -> Option<Arc<V>> {
-        let hash = key.hash();
-        let value = self.find(hash, key, FillPolicy::Fill);
-        self.count_lookup(hash, class, FillPolicy::Fill, value.is_some());
-        value
+        self.look_up(key.hash(), key, class, FillPolicy::Fill)
     }
 
     /// Puts a block into the cache, in place of one with the same key. False if it does not fit.
@@ -191,6 +190,7 @@ impl<V: Charge + Send + Sync> Cache<V> {
             capacity_bytes: self.capacity_bytes() as u64,
             used_bytes: self.used_bytes() as u64,
             probation_bytes: self.pace.probation_bytes.load(Ordering::Relaxed) as u64,
+            probation_target_bytes: self.probation.target() as u64,
             shards: shards
                 .map(|(number, shard)| with_waits(self.counters.shard(number, count), shard))
                 .collect(),
@@ -212,26 +212,26 @@ impl<V: Charge + Send + Sync> Cache<V> {
         statistics
     }
 
-    fn find(&self, hash: u64, key: BlockKey, fill: FillPolicy) -> Option<Arc<V>> {
+    /// Looks a block up, and counts the lookup and the use.
+    fn look_up(&self, hash: u64, key: BlockKey, class: BlockClass, fill: FillPolicy) -> Option<Arc<V>> {
         let table = self.segments.read(hash);
-        let (entry, value) = table.get(hash, key)?;
-        if fill == FillPolicy::Fill {
-            entry.touch();
+        let found = table.get(hash, key);
+        let events = &self.counters.events;
+        match (fill, found) {
+            (FillPolicy::Fill, Some((entry, _))) => {
+                let main = entry.touch();
+                self.counters.hit(hash, class, main);
+            }
+            (FillPolicy::Fill, None) => self.counters.miss(hash, class),
+            (FillPolicy::NoFill, Some(_)) => _ = events.unfilled_hits.fetch_add(1, Ordering::Relaxed),
+            (FillPolicy::NoFill, None) => _ = events.unfilled_misses.fetch_add(1, Ordering::Relaxed),
         }
-        Some(Arc::clone(value))
+        found.map(|(_, value)| Arc::clone(value))
     }
 
-    fn count_lookup(&self, hash: u64, class: BlockClass, fill: FillPolicy, hit: bool) {
-        match (fill, hit) {
-            (FillPolicy::Fill, true) => self.counters.hit(hash, class),
-            (FillPolicy::Fill, false) => self.counters.miss(hash, class),
-            (FillPolicy::NoFill, true) => {
-                _ = self.counters.events.unfilled_hits.fetch_add(1, Ordering::Relaxed)
-            }
-            (FillPolicy::NoFill, false) => {
-                _ = self.counters.events.unfilled_misses.fetch_add(1, Ordering::Relaxed)
-            }
-        }
+    /// Looks a block up again that was counted as missed.
+    fn find(&self, hash: u64, key: BlockKey) -> Option<Arc<V>> {
+        self.segments.read(hash).get(hash, key).map(|(_, value)| Arc::clone(value))
     }
 
     #[cold]
@@ -247,7 +247,7 @@ impl<V: Charge + Send + Sync> Cache<V> {
             match self.flights.board(hash, key, fill) {
                 Boarded::Load(ticket) => {
                     // Whoever loaded it between our look and our boarding put it into the cache before landing.
-                    if let Some(value) = self.find(hash, key, fill) {
+                    if let Some(value) = self.find(hash, key) {
                         ticket.land(Ok(&value));
                         return Ok(value);
                     }
@@ -269,7 +269,7 @@ impl<V: Charge + Send + Sync> Cache<V> {
                 }
                 Boarded::Failed(error) => return Err(error),
                 Boarded::Retry => {
-                    if let Some(value) = self.find(hash, key, fill) {
+                    if let Some(value) = self.find(hash, key) {
                         return Ok(value);
                     }
                 }

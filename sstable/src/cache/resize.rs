@@ -40,6 +40,7 @@ impl<V: Charge + Send + Sync> Cache<V> {
     /// Changes the budget, evicting what no longer fits, and the number of shards with it.
     pub fn set_capacity(&self, capacity_bytes: usize) {
         self.pace.capacity.store(capacity_bytes, Ordering::Release);
+        self.probation.reset(capacity_bytes);
         self.trim(&self.topology.read());
         let average = self.average_entry_bytes();
         let mut topology = self.topology.write();

@@ -49,12 +49,13 @@ impl<V> Entry<V> {
         Entry { key: BlockKey { file_id: 0, offset: 0 }, value: None, charge: 0, state: AtomicU32::new(0) }
     }
 
-    /// Notes a use. Two at once may count as one: it is a hint.
-    pub(super) fn touch(&self) {
+    /// Notes a use; true if the entry is in the main queue. Two uses at once may count as one: it is a hint.
+    pub(super) fn touch(&self) -> bool {
         let word = self.state.load(Ordering::Relaxed);
         if word & USES_MAX < USES_MAX {
             self.state.store(word + 1, Ordering::Relaxed);
         }
+        word & MAIN != 0
     }
 
     pub(super) fn uses(&self) -> u32 {
@@ -297,7 +298,7 @@ mod tests {
             Place { main: true, large: true, class: BlockClass::Filter, stamp: Place::stamp_of(0xfeed_beef) };
         let mut entry = Entry::new(BlockKey { file_id: 1, offset: 2 }, Arc::new(()), 1, PLACE, 0);
         entry.set_place(place, 1);
-        (0..5).for_each(|_| entry.touch());
+        (0..5).for_each(|_| assert!(entry.touch()));
         assert_eq!(entry.uses(), USES_MAX);
         let read = entry.place();
         assert_eq!(

@@ -66,6 +66,8 @@ pub struct CacheStatistics {
     pub used_bytes: u64,
     /// Bytes in probation, not yet used again.
     pub probation_bytes: u64,
+    /// Bytes above which victims come from probation: a tenth of the capacity unless readers have moved to other blocks.
+    pub probation_target_bytes: u64,
     /// Each shard. Hits and misses of large entries are counted in the shard of their hash.
     pub shards: Vec<ShardStatistics>,
     /// Entries above 1/256 of the capacity, which bypass the shards.
@@ -113,7 +115,8 @@ pub(super) struct RegionCounters {
     pub(super) evictions: AtomicU64,
 }
 
-type HitStripe = Box<[[AtomicU64; BLOCK_CLASSES]]>;
+/// By region, class, and queue (probation, main).
+type HitStripe = Box<[[[AtomicU64; 2]; BLOCK_CLASSES]]>;
 
 pub(super) struct Counters {
     regions: Box<[RegionCounters]>,
@@ -169,9 +172,9 @@ impl Counters {
         }
     }
 
-    pub(super) fn hit(&self, hash: u64, class: BlockClass) {
+    pub(super) fn hit(&self, hash: u64, class: BlockClass, main: bool) {
         let stripe = &self.hits[stripe_of_thread() & (self.hits.len() - 1)];
-        stripe[region_of(hash)][class as usize].fetch_add(1, Ordering::Relaxed);
+        stripe[region_of(hash)][class as usize][usize::from(main)].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn miss(&self, hash: u64, class: BlockClass) {
@@ -181,6 +184,14 @@ impl Counters {
     /// Where an entry is counted.
     pub(super) fn region(&self, hash: u64, large: bool) -> &RegionCounters {
         if large { &self.large } else { &self.regions[region_of(hash)] }
+    }
+
+    /// Hits of blocks in the main queues.
+    pub(super) fn main_hits(&self) -> u64 {
+        let of_stripe = |stripe: &HitStripe| -> u64 {
+            stripe.iter().flatten().map(|[_, main]| main.load(Ordering::Relaxed)).sum()
+        };
+        self.hits.iter().map(of_stripe).sum()
     }
 
     /// Entries in the shards, without the large ones, and their bytes.
@@ -198,7 +209,7 @@ impl Counters {
             sum.add(&snapshot(&self.regions[region]));
             for stripe in &self.hits {
                 for (total, hits) in sum.hits.iter_mut().zip(&stripe[region]) {
-                    *total += hits.load(Ordering::Relaxed);
+                    *total += hits.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
                 }
             }
         }
