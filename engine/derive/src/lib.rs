@@ -2,7 +2,7 @@
 //!
 //! A thin map onto the dynamic schema, and nothing more: the macro writes down, in terms of the public API of
 //! `alluvium::row`, what one would write by hand. Fields become columns of the same name; the field's type gives the
-//! column's (`alluvium::row::ColumnType`), `Option` makes it nullable. [`attributes`] reads the attributes, [`expand`]
+//! column's (`alluvium::row::ColumnType`), `Option` makes it nullable. `attributes.rs` reads the attributes, `expand.rs`
 //! writes the code. Everything that only a schema can tell (a key over a JSON column, a prefix of a number) is left to
 //! the schema's own validation, when the table is opened.
 
