@@ -114,7 +114,7 @@ impl Fs for RealFs {
             Ok(()) => {
                 // For whoever finds the lock held; not needed for the lock itself, so a failure does not matter.
                 let _ = file.set_len(0).and_then(|()| file.write_all_at(holder().as_bytes(), 0));
-                Ok(Box::new(RealLock { _file: file, path: path.to_owned() }))
+                Ok(Box::new(RealLock { file, path: path.to_owned() }))
             }
             Err(TryLockError::WouldBlock) => {
                 let holder = fs::read_to_string(path).ok().filter(|text| !text.is_empty());
@@ -286,9 +286,16 @@ impl File for RealFile {
 
 #[derive(Debug)]
 struct RealLock {
-    /// Closing the file releases the lock.
-    _file: fs::File,
+    file: fs::File,
     path: PathBuf,
+}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Closing the file would not do: a child process that is being started elsewhere in this program holds a copy of
+        // the descriptor until it has become its own program, and the lock with it. A failure leaves it to closing.
+        let _ = self.file.unlock();
+    }
 }
 
 impl FileLock for RealLock {
@@ -366,6 +373,19 @@ impl Mapping for RealMapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_released_lock_is_free_although_a_child_process_has_a_copy_of_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        let held =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        held.try_lock().unwrap();
+        // What a child that has not become its own program yet has: the same open file under another number.
+        let _copy = held.try_clone().unwrap();
+        drop(RealLock { file: held, path: path.clone() });
+        RealFs.lock(&path).unwrap();
+    }
 
     #[test]
     fn a_second_lock_says_who_holds_it() {
