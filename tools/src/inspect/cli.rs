@@ -282,7 +282,7 @@ Exit codes:
   4  there is no such database, table, index, column or file
   5  something that had to be read is damaged, or was written by a newer version
   8  reading failed
-  9  the database is in use, and what was asked for cannot be read beside it";
+  9  another process has the database open and has changed what was being read: try again";
 
 #[cfg(test)]
 mod tests {

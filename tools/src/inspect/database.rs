@@ -104,13 +104,22 @@ impl Database {
         Ok(self.retry(read)?)
     }
 
-    /// Opens the database for reading.
+    /// Opens the database for reading. Beside a writer every table file is opened at once, as far as the limit of open
+    /// files allows: what is open stays readable when the writer removes it.
     ///
     /// # Errors
     /// Those of opening.
     pub fn open(&self) -> Result<Db> {
         let options = Options { create_if_missing: false, ..Options::default() };
-        let open = || Db::open_read_only(&self.directory, options.clone());
+        let open = || {
+            let db = Db::open_read_only(&self.directory, options.clone())?;
+            if self.writer().is_some()
+                && let Some(gone) = db.verify(false)?.problems.into_iter().find(Error::is_missing_file)
+            {
+                return Err(gone);
+            }
+            Ok(db)
+        };
         Ok(self.retry(open)?)
     }
 
@@ -132,13 +141,25 @@ impl Database {
     fn retry<T>(&self, attempt: impl Fn() -> alluvium::Result<T>) -> alluvium::Result<T> {
         for _ in 1..TRIES {
             match attempt() {
-                Err(error) if (error.is_corrupt() || error.is_missing_file()) && self.writer().is_some() => {
+                Err(error) if can_be_disturbance(&error) && self.writer().is_some() => {
                     std::thread::sleep(PAUSE);
                 }
                 other => return other,
             }
         }
         attempt()
+    }
+
+    /// The error, said to be the writer's doing if it can be.
+    #[must_use]
+    pub fn explain(&self, error: InspectError) -> InspectError {
+        match error {
+            InspectError::Engine(error) if can_be_disturbance(&error) => match self.writer() {
+                Some(holder) => InspectError::Disturbed { error, holder },
+                None => InspectError::Engine(error),
+            },
+            other => other,
+        }
     }
 
     /// The process that has the database open for writing, as far as can be told without touching anything: the lock
@@ -153,10 +174,16 @@ impl Database {
         }
         let inode = inode_of(&path)?;
         match fs::read_to_string("/proc/locks") {
-            Ok(locks) if !locks.is_empty() => is_locked(&locks, process, inode).then_some(holder),
-            _ => Some(holder),
+            Ok(locks) => is_locked(&locks, process, inode).then_some(holder),
+            // Another system than Linux, or one that hides it: the process lives, so it may have the database open.
+            Err(_) => Some(holder),
         }
     }
+}
+
+/// True for errors that a file which is replaced, or written at this very moment, can cause.
+fn can_be_disturbance(error: &Error) -> bool {
+    error.is_corrupt() || error.is_missing_file()
 }
 
 #[cfg(unix)]

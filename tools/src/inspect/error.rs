@@ -14,6 +14,16 @@ pub enum InspectError {
     /// The engine, or a file, failed.
     #[error(transparent)]
     Engine(#[from] Error),
+    /// Reading failed, and another process writes the database: that is probably why.
+    #[error(
+        "{error}\nthe database is open for writing in {holder}, which may have changed what was being read: try again, or close it there"
+    )]
+    Disturbed {
+        /// What failed.
+        error: Error,
+        /// The process that writes.
+        holder: String,
+    },
     /// Whoever reads the output has stopped reading, as `head` does. No error to anyone.
     #[error("nobody reads the output any more")]
     OutputClosed,
@@ -33,7 +43,7 @@ pub mod exit {
     pub const DAMAGED: u8 = 5;
     /// Reading failed.
     pub const IO: u8 = 8;
-    /// Another process has the database open, and it cannot be read beside it.
+    /// Another process has the database open and has changed what was being read.
     pub const IN_USE: u8 = 9;
 }
 
@@ -44,6 +54,7 @@ impl InspectError {
         match self {
             InspectError::Usage(_) => exit::USAGE,
             InspectError::OutputClosed => exit::FINE,
+            InspectError::Disturbed { .. } => exit::IN_USE,
             InspectError::Engine(error) if error.is_missing_file() => exit::NOT_FOUND,
             InspectError::Engine(error) if error.is_corrupt() => exit::DAMAGED,
             InspectError::Engine(error) => match error.kind() {

@@ -68,6 +68,11 @@ pub fn run(database: &Database, table: Option<&str>, output: &mut Output<'_>) ->
         tables.push(report);
     }
     let report = Report { version: JSON_VERSION, fine: tables.iter().all(|table| table.fine), tables };
+    if let (false, Some(holder)) = (report.fine, database.writer()) {
+        output.note(&format!(
+            "the database is open for writing in {holder}, which may have removed files that were needed: try again"
+        ));
+    }
     if output.json {
         output.json_line(&report)?;
     } else {

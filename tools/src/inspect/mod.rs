@@ -66,16 +66,20 @@ fn dispatch(args: &Args, output: &mut Output<'_>) -> Result<u8> {
         _ => {}
     }
     let database = Database::new(db)?;
+    on_database(args, &database, output).map_err(|error| database.explain(error))
+}
+
+fn on_database(args: &Args, database: &Database, output: &mut Output<'_>) -> Result<u8> {
     match &args.command {
-        Command::Overview => overview::run(&database, output)?,
-        Command::Tables { tables } => tables::run(&database, tables, output)?,
-        Command::Rows(args) => rows::run(&database, args, output)?,
-        Command::Explain(args) => rows::explain(&database, args, output)?,
-        Command::Wal(WalCommand::Dump { records, limit }) => wal::run(&database, *records, *limit, output)?,
-        Command::Manifest(ManifestCommand::Dump) => manifest::run(&database, output)?,
-        Command::Verify { deep } => return verify::run(&database, *deep, output),
-        Command::IndexCheck { table } => return index_check::run(&database, table.as_deref(), output),
-        // Handled above: they need no database.
+        Command::Overview => overview::run(database, output)?,
+        Command::Tables { tables } => tables::run(database, tables, output)?,
+        Command::Rows(args) => rows::run(database, args, output)?,
+        Command::Explain(args) => rows::explain(database, args, output)?,
+        Command::Wal(WalCommand::Dump { records, limit }) => wal::run(database, *records, *limit, output)?,
+        Command::Manifest(ManifestCommand::Dump) => manifest::run(database, output)?,
+        Command::Verify { deep } => return verify::run(database, *deep, output),
+        Command::IndexCheck { table } => return index_check::run(database, table.as_deref(), output),
+        // Handled by `dispatch`: they need no database.
         Command::Sst(_) | Command::Completions { .. } => {}
     }
     Ok(exit::FINE)

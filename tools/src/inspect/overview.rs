@@ -307,7 +307,7 @@ impl Overview {
         let mut grid = Grid::new(2).text("what").number("size").text("");
         grid.row(["table files", &Size(files.table_bytes).to_string(), &count(files.table_files, "file")]);
         if files.left_over_files > 0 {
-            let what = format!("{} that no version names", count(files.left_over_files, "file"));
+            let what = format!("{} in use no more", count(files.left_over_files, "file"));
             grid.row(["left over", &Size(files.left_over_bytes).to_string(), &what]);
         }
         let waiting = match (&self.log.problem, self.log.operations) {

@@ -168,7 +168,8 @@ fn left_over(facts: &Facts) -> Option<String> {
     (facts.left_over_bytes > 0 && facts.open_in.is_none()).then(|| {
         let bytes = Size(facts.left_over_bytes);
         format!(
-            "{bytes} of table files are left over from an interrupted job; opening for writing removes them"
+            "{bytes} of table files are in use no more (replaced, or left by an interrupted job); the next opening for \
+             writing removes them"
         )
     })
 }
@@ -252,7 +253,7 @@ mod tests {
                 "little garbage (at most 2.0 %)",
             ),
             (|f| f.dropped_bytes = 1 << 20, "1 MiB belong to dropped tables"),
-            (|f| f.left_over_bytes = 1 << 20, "1 MiB of table files are left over"),
+            (|f| f.left_over_bytes = 1 << 20, "1 MiB of table files are in use no more"),
             (|f| f.files = 1000, "1,000 table files of 102.4 KiB on average: many and small"),
             (|f| (f.log_operations, f.log_bytes) = (3, 90), "3 operations (90 B) are in the log"),
             (|f| f.log_problem = Some("x".into()), "the database cannot be opened: x; run verify"),

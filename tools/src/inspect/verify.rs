@@ -150,7 +150,7 @@ fn check(
     let left_over = left_over(database, &known);
     if left_over > 0 {
         report.notes.push(format!(
-            "{} that no version names: left by an interrupted job, and removed when the database is next opened for \
+            "{} in use no more: replaced, or left by an interrupted job; removed when the database is next opened for \
              writing",
             count(left_over, "table file")
         ));
