@@ -14,11 +14,11 @@ use clap::{Parser, Subcommand};
 #[command(name = "alluvium-inspect", version, after_long_help = EXAMPLES)]
 pub struct Args {
     /// Directory of the database
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Options of every command")]
     pub db: Option<PathBuf>,
 
     /// Write JSON for scripts: one document, or one object per line where there may be many rows or records
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Options of every command")]
     pub json: bool,
 
     /// What to do
@@ -38,11 +38,13 @@ pub enum Command {
         tables: Vec<String>,
     },
     /// Print rows, by primary key or by an index
+    #[command(after_long_help = ROWS_EXAMPLES)]
     Rows(RowsArgs),
     /// Show how `rows` with the same arguments would find its rows, without doing it
+    #[command(after_long_help = EXPLAIN_EXAMPLES)]
     Explain(ScanArgs),
     /// Look into one table file
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = SST_EXAMPLES)]
     Sst(SstCommand),
     /// Look into the log
     #[command(subcommand)]
@@ -235,6 +237,41 @@ impl fmt::Display for Limit {
     }
 }
 
+const ROWS_EXAMPLES: &str = "\
+Examples, for a table with primary key (time_hour, carrier, flight, origin) and an index by_tail (tailnum, time_hour desc):
+  One hour's flights of one carrier:
+    alluvium-inspect --db data rows flights --eq 2013-07-04T12:00:00Z --eq UA
+
+  One aircraft in July, newest first, since the index is descending:
+    alluvium-inspect --db data rows flights --index by_tail --eq N725MQ --from 2013-07-01 --to 2013-08-01
+
+  How many rows have no tail number:
+    alluvium-inspect --db data rows flights --index by_tail --eq '\\N' --count
+
+  The last row, with all of its columns one below the other:
+    alluvium-inspect --db data rows flights --reverse --limit 1 --vertical";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  An index that has all columns that are asked for: no row is read
+    alluvium-inspect --db data explain flights --index by_route --eq JFK --eq SEA --columns carrier,arr_delay
+
+  The same with all columns: one row is read for each entry of the index
+    alluvium-inspect --db data explain flights --index by_route --eq JFK --eq SEA
+
+  No condition: a full scan
+    alluvium-inspect --db data explain flights";
+
+const SST_EXAMPLES: &str = "\
+Examples:
+  By number, in a database; keys are shown as rows and index entries:
+    alluvium-inspect --db data sst props 7
+    alluvium-inspect --db data sst scan 7 --reverse --limit 20
+
+  By path; the catalog of the database around the file is used if there is one:
+    alluvium-inspect sst verify data/00000007.sst
+    alluvium-inspect sst layout data/00000007.sst";
+
 const EXAMPLES: &str = "\
 Examples:
   What is in the database, and is it in good shape?
@@ -297,9 +334,10 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_help_parse() {
+        let all = [EXAMPLES, ROWS_EXAMPLES, EXPLAIN_EXAMPLES, SST_EXAMPLES].join("\n");
         let examples: Vec<&str> =
-            EXAMPLES.lines().filter(|line| line.starts_with("    alluvium-inspect")).collect();
-        assert_eq!(examples.len(), 15);
+            all.lines().filter(|line| line.starts_with("    alluvium-inspect")).collect();
+        assert_eq!(examples.len(), 15 + 4 + 3 + 4);
         for example in examples {
             let command = example.split(" | ").next().unwrap();
             let words = command.split_whitespace().map(|word| word.trim_matches('\''));

@@ -107,3 +107,70 @@ fn share(part: u64, whole: u64) -> f64 {
 fn part_of(bytes: u64, share: f64) -> u64 {
     (bytes as f64 * share) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use alluvium::inspect::{FileMeta, KeyspaceProperties, TableSummary, VersionEdit};
+    use alluvium_base::KeyRange;
+
+    use super::*;
+
+    /// A file with 100 entries of one keyspace in 1000 bytes.
+    fn file(id: u64, keyspace: u32, tombstones: u64, old_versions: u64) -> Arc<FileMeta> {
+        let keyspace = KeyspaceId(keyspace);
+        let range = KeyRange::new(keyspace.full_key(b"a"), keyspace.full_key(b"b"));
+        let properties =
+            KeyspaceProperties { keyspace, entries: 100, tombstones, raw_bytes: 2000, stored_bytes: 1000 };
+        let summary = TableSummary {
+            identity: u128::from(id),
+            bytes: 1100,
+            checksum: 0,
+            range,
+            seqno_min: 1,
+            seqno_max: id,
+            entries: 100,
+            tombstones,
+            range_tombstones: 0,
+            keyspaces: vec![properties],
+        };
+        Arc::new(FileMeta { id, summary, order: id, old_versions, created_micros: 0 })
+    }
+
+    fn state(added: Vec<(u8, Arc<FileMeta>)>, dropped: &[u32]) -> ManifestState {
+        let mut state = ManifestState::default();
+        let dropped_keyspaces = dropped.iter().map(|&keyspace| KeyspaceId(keyspace)).collect();
+        state.apply(&VersionEdit { added, dropped_keyspaces, ..VersionEdit::default() }).unwrap();
+        state
+    }
+
+    fn of(added: Vec<(u8, Arc<FileMeta>)>, dropped: &[u32]) -> (u64, u64) {
+        let Garbage { certain_bytes, possible_bytes } = garbage(&state(added, dropped));
+        (certain_bytes, possible_bytes)
+    }
+
+    #[test]
+    fn one_run_has_no_more_garbage_than_it_knows_of() {
+        assert_eq!(of(vec![(6, file(1, 1, 0, 0))], &[]), (0, 0));
+        assert_eq!(of(vec![(6, file(1, 1, 10, 5))], &[]), (150, 150));
+        assert_eq!(of(vec![(6, file(1, 1, 10, 5))], &[1]), (1000, 1000));
+    }
+
+    #[test]
+    fn a_newer_run_hides_at_most_as_much_as_it_holds_and_only_of_its_keyspaces() {
+        let below = || (6, file(1, 1, 0, 0));
+        assert_eq!(of(vec![below(), (5, file(2, 1, 20, 0))], &[]), (200, 1200));
+        assert_eq!(of(vec![below(), (5, file(2, 2, 0, 0))], &[]), (0, 0));
+        assert_eq!(of(vec![below(), (5, file(2, 1, 0, 0)), (0, file(3, 1, 0, 0))], &[]), (0, 2000));
+    }
+
+    #[test]
+    fn a_keyspace_is_summed_over_its_files() {
+        let state = state(vec![(6, file(1, 1, 1, 0)), (0, file(2, 1, 2, 0)), (6, file(3, 2, 0, 0))], &[]);
+        let uses = by_keyspace(&state);
+        let one = uses[&KeyspaceId(1)];
+        assert_eq!((one.entries, one.tombstones, one.stored_bytes, one.files), (200, 3, 2000, 2));
+        assert_eq!(uses[&KeyspaceId(2)].files, 1);
+    }
+}
