@@ -65,7 +65,7 @@ pub struct Args {
     /// Text that stands for NULL, in any column; may be given several times
     ///
     /// An empty field is NULL for every type but text, where it is the empty text. `--null ''` makes it NULL there too.
-    #[arg(long, value_name = "STR")]
+    #[arg(long, value_name = "STR", allow_hyphen_values = true)]
     pub null: Vec<String>,
 
     /// Type of a column, instead of what the first rows suggest; may be given several times
@@ -91,7 +91,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
 
-    /// Memory for sorting; what does not fit goes to temporary files
+    /// Memory for sorting; what does not fit goes to temporary files. The open database takes up to 32 MiB besides
     #[arg(long, default_value = "512MiB", value_name = "SIZE")]
     pub memory: Size,
 
