@@ -95,7 +95,7 @@ pub enum DumpItem<'a> {
 /// taken.
 ///
 /// # Errors
-/// Those of the file system, `UnsupportedFormat`, and whatever `visit` returns. Damage is an item, not an error.
+/// Those of the file system, and whatever `visit` returns. Damage and a newer format are items, not errors.
 pub fn dump(
     fs: &Arc<dyn Fs>,
     directory: &Path,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use alluvium_base::fs::{File, Fs, OpenMode};
-use alluvium_base::{Error, Result};
+use alluvium_base::{Error, ErrorKind, Result};
 
 use super::{DroppedRange, Part, RecoveryMode, RecoveryOptions, RingState, Source};
 use crate::files::{Listing, header_error, read_header_page, segment_path};
@@ -108,7 +108,8 @@ struct Planner<'a> {
 impl Planner<'_> {
     /// Salvage notes damage and goes on; the other modes stop.
     fn damaged(&mut self, error: Error) -> Result<()> {
-        if self.options.mode == RecoveryMode::Salvage && error.is_corrupt() {
+        let is_damage = matches!(error.kind(), ErrorKind::Corrupt { .. });
+        if self.options.mode == RecoveryMode::Salvage && is_damage {
             self.problems.push(error);
             return Ok(());
         }

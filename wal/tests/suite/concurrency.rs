@@ -157,3 +157,76 @@ fn a_lone_thread_never_waits_for_itself() {
         }
     }
 }
+
+/// Writes and syncs fail now and then while eight threads append; a ninth flushes and resumes. Nobody hangs, and at the
+/// end everything that was not flushed is there, in order.
+#[test]
+fn failures_under_load_are_got_over() {
+    use alluvium_base::fs::fault::{Action, Failure, FaultFs, Rule};
+    use alluvium_base::fs::operation::Operation;
+    for seed in seeds(10) {
+        let memory = MemoryFs::new();
+        let faulty = FaultFs::over_memory(&memory);
+        let waits = Arc::new(WaitStatistics::default());
+        let log = Log::create(faulty.shared(), SystemClock::shared(), waits, options(1, 0)).unwrap();
+        for call in 0..6 {
+            let action =
+                [Action::Fail(Failure::DiskFull), Action::FailDroppingDirty][call as usize % 2].clone();
+            let rule = Rule::new(action).on(&[Operation::Write, Operation::Sync, Operation::Rename]);
+            faulty.add(rule.from_call(20 + seed + call * 37).times(1));
+        }
+        let (next_seqno, replay_start, done) = (AtomicU64::new(1), AtomicU64::new(0), AtomicBool::new(false));
+        let answer = || {
+            if let Some(failure) = log.failure() {
+                replay_start.fetch_max(failure.flush_before, Ordering::Relaxed);
+                let _ = log.resume();
+            }
+        };
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let (log, next_seqno) = (&log, &next_seqno);
+                    scope.spawn(move || {
+                        let mut random = Random::new(seed << 8 | thread);
+                        let mut refused = 0;
+                        while refused < 1000 {
+                            let bytes = payload(random.next_u64(), random.below(2000) as usize);
+                            match log.append(&bytes, || next_seqno.fetch_add(1, Ordering::Relaxed)) {
+                                Ok(appended) if appended.seqno > 3000 => return,
+                                Ok(appended) if random.one_in(8) => drop(log.sync(appended.end)),
+                                Ok(_) => {}
+                                // The ring is full and cannot be drained at present.
+                                Err(_) => {
+                                    refused += 1;
+                                    std::thread::sleep(Duration::from_millis(1));
+                                }
+                            }
+                        }
+                        panic!("the log was refused for a second");
+                    })
+                })
+                .collect();
+            let housekeeper = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    answer();
+                    let _ = log.prepare_segment();
+                    std::thread::yield_now();
+                }
+            });
+            let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+            done.store(true, Ordering::Relaxed);
+            ended.into_iter().for_each(|writer| writer.unwrap());
+            housekeeper.join().unwrap();
+        });
+        faulty.remove_all();
+        answer();
+        log.sync(log.end_address()).unwrap();
+        memory.power_loss(seed);
+        let mut recovery = crate::support::recovery_options(1, &[]);
+        recovery.replay_start = replay_start.load(Ordering::Relaxed);
+        let (records, _) = crate::support::recover_with(&memory, &recovery).unwrap();
+        assert!(log.statistics().failures > 0);
+        assert!(records.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0), "a hole");
+        assert_eq!(records.last().map(|record| record.0 + 1), Some(next_seqno.load(Ordering::Relaxed)));
+    }
+}

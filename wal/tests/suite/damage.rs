@@ -307,7 +307,7 @@ fn a_read_error_is_not_the_end_of_the_log() {
 }
 
 #[test]
-fn files_of_another_database_or_a_newer_format_are_refused() {
+fn files_of_another_database_or_a_later_incarnation_are_refused() {
     let specimen = Specimen::new(None);
     let foreign = RecoveryOptions { database_id: 1, ..specimen.options.clone() };
     let error = recover_with(&specimen.fs.fork(), &foreign).unwrap_err();

@@ -12,5 +12,6 @@ mod crash;
 mod damage;
 mod engine;
 mod failure;
+mod measure;
 mod recycling;
 mod support;
