@@ -76,7 +76,7 @@ impl Options {
     /// Refuses values that cannot work, saying which and why.
     pub(crate) fn check(&self) -> Result<()> {
         let page = alluvium_base::limits::LOG_PAGE_BYTES as u64;
-        let ring_min = 64 << 10;
+        let ring_min = 128 << 10;
         let checks = [
             (
                 self.memtable_bytes.is_none_or(|bytes| bytes >= 16 << 10),
@@ -98,7 +98,7 @@ impl Options {
             ),
             (
                 self.log_ring_bytes.is_power_of_two() && self.log_ring_bytes >= ring_min,
-                "log_ring_bytes must be a power of two and at least 64 KiB",
+                "log_ring_bytes must be a power of two and at least 128 KiB",
             ),
         ];
         match checks.iter().find(|(holds, _)| !holds) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use alluvium::base::fs::memory::MemoryFs;
-use alluvium::base::sync::enter_simulation;
+use alluvium::base::sync::{SimulationGuard, enter_simulation};
 use alluvium::{Compression, Db, Durability, Environment, Error, ErrorKind, Options, WriteBatch};
 
 const DIRECTORY: &str = "/db";
@@ -43,17 +43,18 @@ fn options() -> Options {
     }
 }
 
-fn open(fs: &MemoryFs) -> Result<(Db, alluvium::base::sync::SimulationGuard), Error> {
+/// The guard comes first, so that it is dropped last: closing needs the simulation.
+fn open(fs: &MemoryFs) -> Result<(SimulationGuard, Db), Error> {
     let process = fs.process();
     let (environment, executor, _) = Environment::simulated(process.shared(), 7);
     let guard = enter_simulation(executor);
-    Ok((Db::open_in(environment, Path::new(DIRECTORY), options())?, guard))
+    Ok((guard, Db::open_in(environment, Path::new(DIRECTORY), options())?))
 }
 
 /// Writes tables, a log and a ring; ends in the way of `end`.
 fn subject(end: impl FnOnce(&MemoryFs, Db)) -> Subject {
     let fs = MemoryFs::new();
-    let (db, guard) = open(&fs).expect("opens");
+    let (guard, db) = open(&fs).expect("opens");
     let keyspace = db.keyspace("a").expect("keyspace");
     let mut history = vec![Map::new()];
     let mut durable = 0;
@@ -109,7 +110,7 @@ fn check(subject: &Subject, fs: &MemoryFs, what: &str) -> bool {
         assert!(names_a_file(error), "{what}: the error names no file: {error:?}");
         true
     };
-    let (db, _guard) = match open(fs) {
+    let (_guard, db) = match open(fs) {
         Ok(opened) => opened,
         Err(error) => return fail(&error),
     };

@@ -18,6 +18,8 @@ pub(crate) struct SegmentFile {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
     pub(crate) header: Result<SegmentHeader, HeaderProblem>,
+    /// Size of the file, in bytes.
+    pub(crate) len: u64,
     /// First address that it does not answer for.
     pub(crate) end: u64,
 }
@@ -43,7 +45,7 @@ pub(crate) fn read_segments(
         if let Some(before) = segments.last_mut() {
             before.end = before.end.min(base);
         }
-        segments.push(SegmentFile { base, path, file, header, end: base.saturating_add(bytes) });
+        segments.push(SegmentFile { base, path, file, header, len, end: base.saturating_add(bytes) });
     }
     Ok(segments)
 }
@@ -167,13 +169,26 @@ impl Planner<'_> {
                 Ok(_) => {}
                 Err(problem) => self.damaged(header_error(&segment.path, problem))?,
             }
+            self.check_size(&segment)?;
             self.add_segment(&mut runs, segment, adopted)?;
         }
         Ok(runs)
     }
 
+    /// A segment gets its name only when it has its full size, durably. A shorter one was cut off: were that taken for a
+    /// torn tail, everything behind the cut would be lost without a word.
+    fn check_size(&mut self, segment: &SegmentFile) -> Result<()> {
+        let Ok(header) = &segment.header else { return Ok(()) };
+        let expected = PAGE_BYTES.saturating_add(header.segment_bytes);
+        if segment.len >= expected {
+            return Ok(());
+        }
+        let detail = format!("the segment ends here, but its header says that it has {expected} bytes");
+        self.damaged(Error::corrupt(&segment.path, segment.len, detail))
+    }
+
     fn add_segment(&mut self, runs: &mut Vec<Run>, segment: SegmentFile, incarnation: u64) -> Result<()> {
-        let SegmentFile { base, path, file, end, header } = segment;
+        let SegmentFile { base, path, file, end, header, .. } = segment;
         let start = header.map_or(base, |header| header.incarnation_start);
         match runs.last_mut() {
             Some(run) if run.incarnation == incarnation => {
