@@ -62,7 +62,7 @@ fn write(keyspace: &Keyspace, db: &Db, told: &mut Told, n: u64, durability: Dura
     let mut state = told.history.last().expect("never empty").clone();
     for i in 0..4 {
         let key = format!("key{:03}", (n * 13 + i * 29) % 80).into_bytes();
-        if (n + i) % 6 == 0 {
+        if (n + i).is_multiple_of(6) {
             batch.delete(keyspace, &key)?;
             state.remove(&key);
         } else {
