@@ -1,6 +1,6 @@
 //! Workloads and a driver that measures them.
 //!
-//! One program runs any choice of workloads on any engine that implements [`Engine`]: Alluvium here, its rivals in the
+//! One program runs any choice of workloads on any engine that implements [`engine::Engine`]: Alluvium here, its rivals in the
 //! separately built `benches/compare`, which calls [`run`] with more factories. `benches/README.md` says how to read the
 //! numbers.
 //!
