@@ -22,6 +22,7 @@ pub(crate) struct Counters {
     pub(crate) compaction_written_bytes: Counter,
     pub(crate) ingested_bytes: Counter,
     pub(crate) dropped_entries: Counter,
+    pub(crate) broken_pairs: Counter,
     pub(crate) removed_files: Counter,
     pub(crate) background_failures: Counter,
 }
@@ -66,6 +67,9 @@ pub struct Statistics {
     pub ingested_bytes: u64,
     /// Entries that flushes and compactions dropped: overwritten, deleted, or of a dropped keyspace.
     pub dropped_entries: u64,
+    /// Index entries whose puts and removals did not alternate, met by flushes and compactions. More than 0 is
+    /// corruption: run the index check.
+    pub broken_pairs: u64,
     /// Files removed.
     pub removed_files: u64,
     /// Failures of background work, all retried.
@@ -163,6 +167,7 @@ impl Tree {
             compaction_written_bytes: counters.compaction_written_bytes.get(),
             ingested_bytes: counters.ingested_bytes.get(),
             dropped_entries: counters.dropped_entries.get(),
+            broken_pairs: counters.broken_pairs.get(),
             removed_files: counters.removed_files.get(),
             background_failures: counters.background_failures.get(),
             background_error: self.state.lock().background_error.clone(),

@@ -62,6 +62,7 @@ impl CompactionWorker {
             Stage::Writing(job) => {
                 if let Progress::Done(output) = job.run_quantum(QUANTUM_BYTES)? {
                     tree.counters.dropped_entries.add(output.statistics.dropped.total());
+                    tree.counters.broken_pairs.add(output.statistics.broken_pairs);
                     running.stage = Stage::Installing(Box::new(running.plan.edit(&output.files)));
                 }
                 running.busy_nanos += tree.environment.clock.monotonic_nanos() - start;

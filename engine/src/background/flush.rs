@@ -54,6 +54,7 @@ impl FlushWorker {
             Stage::Writing(job) => {
                 if let Progress::Done(output) = job.run_quantum(QUANTUM_BYTES)? {
                     tree.counters.dropped_entries.add(output.statistics.dropped.total());
+                    tree.counters.broken_pairs.add(output.statistics.broken_pairs);
                     let edit = VersionEdit {
                         log_replay_start: Some(running.immutable.log_end),
                         last_seqno: Some(running.immutable.newest),

@@ -35,16 +35,17 @@ impl Housekeeper {
         if log.failure().is_some() {
             return self.resume_log(now);
         }
-        if log.wants_segment() {
-            log.prepare_segment()?;
-            self.tree.segment_requested.store(false, Ordering::Relaxed);
-            return Ok(Next::Again);
-        }
         if now >= self.next_sync_nanos {
             if log.durable_address() < log.end_address() {
                 log.sync(log.end_address())?;
             }
             self.next_sync_nanos = now + self.tree.options.buffered_sync_interval.as_nanos() as u64;
+        }
+        // Behind the sync, so that a disk too full for another segment does not keep what was buffered from being synced.
+        if log.wants_segment() {
+            log.prepare_segment()?;
+            self.tree.segment_requested.store(false, Ordering::Relaxed);
+            return Ok(Next::Again);
         }
         if let Some(path) = self.orphans.pop_front() {
             self.tree.remove_file(&path)?;
