@@ -231,12 +231,7 @@ impl<'a> Entry<'a> {
 
     /// Calls for the entry's bytes, which will be read soon.
     pub(super) fn prefetch(self) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch is a hint; it reads nothing and cannot fault.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().cast::<i8>());
-        }
+        prefetch(self.start.as_ptr());
     }
 
     /// The place of the entry in the order, to be kept beyond `'a` by what lives in the same arena.
@@ -265,6 +260,18 @@ impl<'a> Entry<'a> {
         let (key_bytes, value_bytes) = (lengths as u32, (lengths >> 32) as u32);
         Some(Entry { start, key_bytes, value_bytes, trailer: Trailer(trailer), arena: PhantomData })
     }
+}
+
+/// Calls for the cache line at `at`, which will be read soon.
+pub(super) fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint; it reads nothing and cannot fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast::<i8>());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Number of words of a key that stand in a [`Bound`] itself.

@@ -166,6 +166,25 @@ fn two_writers(report: &mut Report, keys: &[Vec<u8>]) {
     });
 }
 
+/// Two readers of the same few keys: whatever they write to is fought over.
+fn two_hot_readers(report: &mut Report, keys: &[Vec<u8>]) {
+    let memtable = Memtable::new(ENTRIES * 170);
+    for (seqno, key) in (1..).zip(keys) {
+        memtable.insert(key, key_hash(key), Trailer::new(seqno, Kind::Put), &VALUE);
+    }
+    report.time("leaves: get of 8 hot keys, two threads", ENTRIES, || {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for key in keys.iter().take(8).cycle().take(ENTRIES) {
+                        black_box(memtable.get(key, key_hash(key), 1 << 40));
+                    }
+                });
+            }
+        });
+    });
+}
+
 #[test]
 #[ignore = "a measurement: minutes in debug builds, and its figures mean nothing there"]
 fn costs_beside_a_skip_list_of_entries() {
@@ -181,6 +200,7 @@ fn costs_beside_a_skip_list_of_entries() {
         entries(&mut report, &keys, &order);
         sorted_inserts(&mut report, &keys);
         two_writers(&mut report, &keys);
+        two_hot_readers(&mut report, &keys);
     }
     report.print();
 }
