@@ -196,6 +196,24 @@ mod tests {
         (0u32..3, user).prop_map(|(keyspace, user)| KeyspaceId(keyspace).full_key(&user))
     }
 
+    #[test]
+    fn heads_of_neighbouring_fences_differ_on_the_keys_of_the_benchmarks() {
+        // Sixteen decimal digits, a file every 9,973 keys, in two keyspaces.
+        let start =
+            |keyspace: u32, n: u64| KeyspaceId(keyspace).full_key(format!("{:016}", n * 9973).as_bytes());
+        let files = (1..3).flat_map(|keyspace| {
+            let file_at = move |n: u64| {
+                file(u64::from(keyspace) * 1000 + n, &start(keyspace, n), &start(keyspace, n + 1))
+            };
+            (0..1000).map(file_at)
+        });
+        let run = Run::new(files.collect()).unwrap();
+        let pairs = || run.fences.iter().flat_map(|fences| fences.heads.windows(2));
+        let distinct = pairs().filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(pairs().count(), 1998);
+        assert!(distinct as f64 >= 0.99 * 1998.0, "{distinct} of 1998 neighbours differ");
+    }
+
     proptest! {
         #[test]
         fn lookup_through_fences_agrees_with_a_scan(bounds in prop::collection::btree_set(key(), 0..24), wanted in key()) {
