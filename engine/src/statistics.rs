@@ -1,5 +1,6 @@
 //! What the engine knows about itself: counters that are always on, and a snapshot of them for people and tools.
 
+use alluvium_base::memory::{self, MemoryStatistics};
 use alluvium_base::metrics::Counter;
 use alluvium_base::sync::WaitReason;
 use alluvium_sstable::cache::CacheStatistics;
@@ -102,6 +103,8 @@ pub struct Statistics {
     pub waits: Vec<(WaitReason, u64, u64)>,
     /// The block cache.
     pub cache: CacheStatistics,
+    /// What memtables and cached blocks take, over all databases of the process.
+    pub buffers: MemoryStatistics,
     /// The log; `None` when open read-only.
     pub log: Option<LogStatistics>,
 }
@@ -190,6 +193,7 @@ impl Tree {
                 })
                 .collect(),
             cache: self.cache.statistics(),
+            buffers: memory::statistics(),
             log: self.log.get().map(alluvium_wal::Log::statistics),
         }
     }

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::io;
 
 use alluvium_base::limits;
+use alluvium_base::memory::Buffer;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
 use crate::settings::Compression;
@@ -95,14 +96,14 @@ thread_local! {
 }
 
 /// Decompresses a body; the error says what does not fit.
-pub(crate) fn decompress(body: &[u8], with: Compression) -> Result<Vec<u8>, &'static str> {
+pub(crate) fn decompress(body: &[u8], with: Compression) -> Result<Buffer, &'static str> {
     let (length, compressed) =
         body.split_first_chunk::<RAW_LENGTH_BYTES>().ok_or("a compressed block is too short")?;
     let raw_len = u32::from_le_bytes(*length) as usize;
     if !plausible(raw_len, compressed.len(), with) {
         return Err("a compressed block claims an impossible length");
     }
-    let mut raw = vec![0; raw_len];
+    let mut raw = Buffer::new(raw_len);
     let got = match with {
         Compression::None => return Err("a block is not compressed"),
         Compression::Lz4 => {
@@ -136,7 +137,7 @@ mod tests {
     fn round_trip(raw: &[u8], with: Compression) -> Option<usize> {
         let mut compressor = Compressor::new();
         let body = compressor.compress(raw, with)?.clone();
-        assert_eq!(decompress(&body, with).unwrap(), raw);
+        assert_eq!(*decompress(&body, with).unwrap(), *raw);
         Some(body.len())
     }
 

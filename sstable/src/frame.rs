@@ -11,6 +11,7 @@
 use alluvium_base::checksum::{checksum, seed};
 use alluvium_base::coding::Reader;
 use alluvium_base::fs::File;
+use alluvium_base::memory::Buffer;
 use alluvium_base::{Error, Result, limits};
 
 use crate::compress;
@@ -119,7 +120,7 @@ pub(crate) fn seal(
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// The body as it was before compression.
-    pub(crate) raw: Vec<u8>,
+    pub(crate) raw: Buffer,
     pub(crate) compression: Compression,
 }
 
@@ -127,7 +128,7 @@ pub(crate) struct Opened {
 ///
 /// `framed` is taken by value, since an uncompressed block becomes its own result without a copy.
 pub(crate) fn open(
-    mut framed: Vec<u8>,
+    mut framed: Buffer,
     kind: BlockKind,
     identity: u128,
     offset: u64,
@@ -152,7 +153,7 @@ pub(crate) fn open_slice(
     let compression = check(framed, kind, identity, offset)?;
     let body = framed.get(..framed.len().saturating_sub(FRAME_BYTES)).unwrap_or_default();
     let raw = match compression {
-        Compression::None => body.to_vec(),
+        Compression::None => Buffer::copy_of(body),
         compressed => compress::decompress(body, compressed)?,
     };
     Ok(Opened { raw, compression })
@@ -182,7 +183,7 @@ pub(crate) fn read(
     if !handle.fits(end) {
         return Err(Error::corrupt(file.path(), handle.offset, "a block lies outside its place in the file"));
     }
-    let mut framed = vec![0; handle.framed_len()];
+    let mut framed = Buffer::new(handle.framed_len());
     file.read_exact_at(&mut framed, handle.offset)?;
     open(framed, kind, identity, handle.offset)
         .map_err(|detail| Error::corrupt(file.path(), handle.offset, detail))
@@ -194,19 +195,21 @@ mod tests {
 
     #[test]
     fn a_block_validates_only_in_its_place() {
+        let open =
+            |framed: &[u8], kind, identity, offset| open(Buffer::copy_of(framed), kind, identity, offset);
         let mut framed = b"hello".to_vec();
         seal(&mut framed, BlockKind::Data, Compression::None, 7, 4096);
         assert_eq!(framed.len(), 5 + FRAME_BYTES);
-        assert_eq!(open(framed.clone(), BlockKind::Data, 7, 4096).unwrap().raw, b"hello");
-        assert_eq!(open_slice(&framed, BlockKind::Data, 7, 4096).unwrap().raw, b"hello");
-        assert!(open(framed.clone(), BlockKind::Data, 7, 0).is_err(), "misplaced");
-        assert!(open(framed.clone(), BlockKind::Data, 8, 4096).is_err(), "of another table");
-        assert!(open(framed.clone(), BlockKind::Index, 7, 4096).is_err(), "of another kind");
+        assert_eq!(*open(&framed, BlockKind::Data, 7, 4096).unwrap().raw, *b"hello");
+        assert_eq!(*open_slice(&framed, BlockKind::Data, 7, 4096).unwrap().raw, *b"hello");
+        assert!(open(&framed, BlockKind::Data, 7, 0).is_err(), "misplaced");
+        assert!(open(&framed, BlockKind::Data, 8, 4096).is_err(), "of another table");
+        assert!(open(&framed, BlockKind::Index, 7, 4096).is_err(), "of another kind");
         for at in 0..framed.len() {
             let mut damaged = framed.clone();
             damaged[at] ^= 1;
-            assert!(open(damaged, BlockKind::Data, 7, 4096).is_err());
-            assert!(open(framed[..at].to_vec(), BlockKind::Data, 7, 4096).is_err());
+            assert!(open(&damaged, BlockKind::Data, 7, 4096).is_err());
+            assert!(open(&framed[..at], BlockKind::Data, 7, 4096).is_err());
         }
     }
 

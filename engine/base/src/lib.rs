@@ -22,6 +22,7 @@ pub mod iter;
 pub mod key;
 pub mod key_range;
 pub mod limits;
+pub mod memory;
 pub mod metrics;
 pub mod random;
 pub mod range_tombstone;

@@ -2,8 +2,9 @@
 //!
 //! - The current *chunk* is claimed with one atomic addition; only when it is full does a thread take a lock to
 //!   hang in the next one. A single counter is enough: every insert has already passed the log's lock.
-//! - Chunks double from 8 KiB, so that an idle memtable is small, to 1 MiB, so that a full one wastes little.
-//!   A request above 1/16 of that (a large value) gets a chunk of exactly its size and leaves the current one alone.
+//! - Chunks are buffers outside of the general allocator. They double from 8 KiB, so that an idle memtable is small, and
+//!   then are the whole slabs of that memory. A request above 1/16 of a slab (a large value) gets a chunk of exactly its
+//!   size and leaves the current one alone.
 //! - Nothing is freed before the arena is dropped, and a chunk never moves. That is what lets an [`Entry`] be a pair
 //!   of lengths and a pointer: whoever holds a reference with the arena's lifetime may read it.
 //!
@@ -15,68 +16,47 @@
     reason = "raw memory: boxed entries cost 162 bytes per 116-byte entry and 146 ns per drop"
 )]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use alluvium_base::key::{self, Trailer};
+use alluvium_base::memory::{Buffer, SLAB_BYTES, SLOT_ALIGN};
 use alluvium_base::sync::Mutex;
 
 use super::shim::Witness;
 
 /// Size of the first chunk, in bytes: one leaf and some entries.
 const CHUNK_BYTES_MIN: usize = 8 << 10;
-/// Size from which chunks no longer grow, in bytes.
-const CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Size up to which chunks double, in bytes; the next are slabs.
+const CHUNK_BYTES_DOUBLED_MAX: usize = 32 << 10;
 /// Larger requests, in bytes, get a chunk of their own.
-const SHARED_BYTES_MAX: usize = CHUNK_BYTES_MAX / 16;
-/// Alignment of chunks, in bytes: a cache line.
-const CHUNK_ALIGN: usize = 64;
+const SHARED_BYTES_MAX: usize = SLAB_BYTES / 16;
 
 /// A piece of memory with a position up to which it has been claimed.
 ///
-/// `start` and `bytes` never change; `claimed` only grows, possibly beyond `bytes` (then the claim has failed).
+/// `claimed` only grows, possibly beyond the memory's length (then the claim has failed).
 #[repr(align(64))]
 struct Chunk {
     claimed: AtomicUsize,
-    start: NonNull<u8>,
-    bytes: usize,
+    memory: Buffer,
 }
 
 impl Chunk {
-    fn layout(bytes: usize) -> Layout {
-        match Layout::from_size_align(bytes, CHUNK_ALIGN) {
-            Ok(layout) => layout,
-            Err(_) => handle_alloc_error(Layout::new::<Chunk>()),
-        }
-    }
-
     fn new(bytes: usize) -> Chunk {
-        let layout = Chunk::layout(bytes);
-        // SAFETY: no caller asks for zero bytes: sizes are at least CHUNK_BYTES_MIN or SHARED_BYTES_MAX.
-        let start = unsafe { alloc(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Chunk { claimed: AtomicUsize::new(0), start, bytes }
+        Chunk { claimed: AtomicUsize::new(0), memory: Buffer::new(bytes) }
     }
 
     /// Claims `bytes` at a multiple of `align`; `None` if they don't fit.
     fn claim(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let at = self.claimed.fetch_add(bytes + (align - 1), Ordering::Relaxed);
         let aligned = at.next_multiple_of(align);
-        if aligned + bytes > self.bytes {
+        if aligned + bytes > self.memory.len() {
             return None;
         }
-        // SAFETY: aligned + bytes lies within the chunk's allocation.
-        Some(unsafe { self.start.add(aligned) })
-    }
-}
-
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        // SAFETY: `start` was allocated in `new` with this layout, and only this chunk frees it.
-        unsafe { dealloc(self.start.as_ptr(), Chunk::layout(self.bytes)) }
+        // SAFETY: aligned + bytes lies within the chunk's memory.
+        Some(unsafe { self.memory.as_non_null().add(aligned) })
     }
 }
 
@@ -145,11 +125,11 @@ impl Arena {
     }
 
     fn claim(&self, bytes: usize, align: usize) -> NonNull<u8> {
-        debug_assert!(align <= CHUNK_ALIGN, "chunks are aligned to cache lines only");
+        debug_assert!(align <= SLOT_ALIGN, "chunks are aligned to cache lines only");
         if bytes > SHARED_BYTES_MAX {
             let own = self.add_chunk(&mut self.chunks.lock(), bytes);
             // SAFETY: headers live as long as the arena. The range is the whole chunk, and nobody else knows it.
-            return unsafe { own.as_ref() }.start;
+            return unsafe { own.as_ref() }.memory.as_non_null();
         }
         let mut current = self.current.load(Ordering::Acquire);
         loop {
@@ -170,16 +150,18 @@ impl Arena {
             return current;
         }
         // SAFETY: headers live as long as the arena.
-        let doubled = 2 * unsafe { &*full }.bytes;
-        let next = self.add_chunk(&mut chunks, doubled.max(bytes.next_power_of_two()).min(CHUNK_BYTES_MAX));
+        let doubled = (2 * unsafe { &*full }.memory.len()).max(bytes.next_power_of_two());
+        let size = if doubled <= CHUNK_BYTES_DOUBLED_MAX { doubled } else { SLAB_BYTES };
+        let next = self.add_chunk(&mut chunks, size);
         self.current.store(next.as_ptr(), Ordering::Release);
         next.as_ptr()
     }
 
     fn add_chunk(&self, chunks: &mut Vec<NonNull<Chunk>>, bytes: usize) -> NonNull<Chunk> {
-        let chunk = NonNull::from(Box::leak(Box::new(Chunk::new(bytes))));
+        let chunk = Chunk::new(bytes);
+        self.memory_bytes.fetch_add(chunk.memory.memory_bytes() + size_of::<Chunk>(), Ordering::Relaxed);
+        let chunk = NonNull::from(Box::leak(Box::new(chunk)));
         chunks.push(chunk);
-        self.memory_bytes.fetch_add(bytes + size_of::<Chunk>(), Ordering::Relaxed);
         chunk
     }
 }

@@ -54,7 +54,7 @@ fn raw_blocks(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
 
 /// The same block with its heads stored: beside the suffixes, or in place of their first eight bytes.
 fn with_stored_heads(raw: &[u8], in_place: bool) -> Vec<u8> {
-    let block = EntryBlock::parse(raw.to_vec(), Contents::Points).unwrap();
+    let block = EntryBlock::parse(Buffer::copy_of(raw), Contents::Points).unwrap();
     let area = block.keys.range(&block.bytes, 0).start;
     let area_end = block.keys.range(&block.bytes, block.count() - 1).end;
     let mut out = raw[..area].to_vec();
@@ -147,13 +147,13 @@ fn measure_times(clock: &dyn Clock, keys: &[Vec<u8>], raw: &[Vec<u8>]) {
     let runs =
         |work: &mut dyn FnMut(usize)| median((0..9).map(|_| nanos_each(clock, 10_000, &mut *work)).collect());
     let parse = runs(&mut |at| {
-        black_box(EntryBlock::parse(raw[at % 300].clone(), Contents::Points).unwrap());
+        black_box(EntryBlock::parse(Buffer::copy_of(&raw[at % 300]), Contents::Points).unwrap());
     });
     let copy = runs(&mut |at| {
         black_box(raw[at % 300].clone());
     });
     let blocks: Vec<EntryBlock> =
-        raw.iter().map(|raw| EntryBlock::parse(raw.clone(), Contents::Points).unwrap()).collect();
+        raw.iter().map(|raw| EntryBlock::parse(Buffer::copy_of(raw), Contents::Points).unwrap()).collect();
     let heads = runs(&mut |at| {
         let block = &blocks[at % 300];
         let heads: Vec<u64> = (0..block.count()).map(|at| key::head(block.suffix(at))).collect();

@@ -30,6 +30,7 @@ use std::cmp::Ordering;
 use alluvium_base::coding::Reader;
 use alluvium_base::key::{self, KEYSPACE_ID_BYTES, Kind, Trailer};
 use alluvium_base::limits;
+use alluvium_base::memory::Buffer;
 
 pub(crate) use build::{BlockBuilder, write_single};
 use columns::{Numbers, Slices, Width};
@@ -64,9 +65,9 @@ impl Contents {
 /// A checked block, with the key heads that a search needs. Entries are numbered from 0.
 #[derive(Debug, Default)]
 pub(crate) struct EntryBlock {
-    bytes: Vec<u8>,
+    bytes: Buffer,
     /// One per entry, ascending.
-    heads: Vec<u64>,
+    heads: Buffer<u64>,
     prefix_start: u32,
     prefix_len: u32,
     keys: Slices,
@@ -77,8 +78,8 @@ pub(crate) struct EntryBlock {
 impl EntryBlock {
     /// What the absence of a block reads as.
     pub(crate) const EMPTY: EntryBlock = EntryBlock {
-        bytes: Vec::new(),
-        heads: Vec::new(),
+        bytes: Buffer::EMPTY,
+        heads: Buffer::EMPTY,
         prefix_start: 0,
         prefix_len: 0,
         keys: Slices::EMPTY,
@@ -88,7 +89,7 @@ impl EntryBlock {
 
     /// Checks the bytes of a block and computes its key heads; the error says what does not fit. That entries are in
     /// order is checked by heads only; `verify` compares whole keys.
-    pub(crate) fn parse(bytes: Vec<u8>, contents: Contents) -> Result<EntryBlock, &'static str> {
+    pub(crate) fn parse(bytes: Buffer, contents: Contents) -> Result<EntryBlock, &'static str> {
         const CUT_OFF: &str = "a block is cut off";
         if bytes.len() > limits::BLOCK_BYTES_MAX {
             return Err("a block is too long");
@@ -126,7 +127,7 @@ impl EntryBlock {
         let trailers = Numbers::new(trailer_width, trailers, base);
         let mut block = EntryBlock {
             bytes,
-            heads: Vec::with_capacity(count),
+            heads: Buffer::new(count),
             prefix_start: prefix_start as u32,
             prefix_len: prefix_len as u32,
             keys,
@@ -134,7 +135,7 @@ impl EntryBlock {
             trailers,
         };
         block.check_columns(count, key_bytes, value_bytes, contents)?;
-        block.compute_heads(count)?;
+        block.compute_heads()?;
         Ok(block)
     }
 
@@ -157,9 +158,10 @@ impl EntryBlock {
         Ok(())
     }
 
-    fn compute_heads(&mut self, count: usize) -> Result<(), &'static str> {
+    fn compute_heads(&mut self) -> Result<(), &'static str> {
         let mut last = 0;
-        for at in 0..count {
+        let mut heads = std::mem::take(&mut self.heads);
+        for (at, place) in heads.iter_mut().enumerate() {
             let suffix = self.suffix(at);
             if suffix.len() + self.prefix_len as usize > FULL_KEY_BYTES_MAX + 1 {
                 return Err("a block has a key that is too long");
@@ -169,8 +171,9 @@ impl EntryBlock {
                 return Err("keys of a block are not in order");
             }
             last = head;
-            self.heads.push(head);
+            *place = head;
         }
+        self.heads = heads;
         Ok(())
     }
 
@@ -181,7 +184,7 @@ impl EntryBlock {
 
     /// Memory taken beside the struct itself, in bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.bytes.capacity() + self.heads.capacity() * size_of::<u64>()
+        self.bytes.memory_bytes() + self.heads.memory_bytes()
     }
 
     /// What all full keys of the block begin with.

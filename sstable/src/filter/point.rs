@@ -9,6 +9,7 @@
 //! order, and a partition is a run of 256 lines); 9-bit groups of a mix of the hash choose the bits.
 
 use alluvium_base::limits::PARTITION_BYTES_MAX;
+use alluvium_base::memory::Buffer;
 
 use super::part_of;
 
@@ -24,10 +25,8 @@ pub(crate) const PROBES_MAX: u8 = 7;
 /// An odd number without structure (2⁶⁴ / golden ratio): spreads the hash over the probe bits.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One cache line of bits; aligned, so that it is never two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(align(64))]
-struct Line([u64; 8]);
+/// One cache line of bits.
+type Line = [u64; LINE_BYTES / size_of::<u64>()];
 
 /// The bit numbers of a hash within its line.
 fn probe_bits(hash: u64, probes: u8) -> impl Iterator<Item = u64> {
@@ -35,19 +34,17 @@ fn probe_bits(hash: u64, probes: u8) -> impl Iterator<Item = u64> {
     (0..u32::from(probes)).map(move |probe| (mixed >> (9 * probe)) & (LINE_BITS - 1))
 }
 
-impl Line {
-    fn insert(&mut self, hash: u64, probes: u8) {
-        for bit in probe_bits(hash, probes) {
-            if let Some(word) = self.0.get_mut((bit >> 6) as usize) {
-                *word |= 1 << (bit & 63);
-            }
+fn insert(line: &mut Line, hash: u64, probes: u8) {
+    for bit in probe_bits(hash, probes) {
+        if let Some(word) = line.get_mut((bit >> 6) as usize) {
+            *word |= 1 << (bit & 63);
         }
     }
+}
 
-    fn contains(&self, hash: u64, probes: u8) -> bool {
-        probe_bits(hash, probes)
-            .all(|bit| self.0.get((bit >> 6) as usize).is_some_and(|word| word >> (bit & 63) & 1 == 1))
-    }
+fn contains(line: &Line, hash: u64, probes: u8) -> bool {
+    probe_bits(hash, probes)
+        .all(|bit| line.get((bit >> 6) as usize).is_some_and(|word| word >> (bit & 63) & 1 == 1))
 }
 
 /// Size and shape of a table's point filter.
@@ -110,48 +107,44 @@ impl PointFilterBuilder {
         let mut lines = vec![Line::default(); shape.lines as usize];
         for hash in self.hashes {
             if let Some(line) = lines.get_mut(part_of(hash, shape.lines) as usize) {
-                line.insert(hash, shape.probes);
+                insert(line, hash, shape.probes);
             }
         }
         let mut bytes = Vec::with_capacity(lines.len() * LINE_BYTES);
-        for word in lines.iter().flat_map(|line| line.0) {
+        for word in lines.iter().flatten() {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         Some((shape, bytes))
     }
 }
 
-/// A partition in the cache.
+/// A partition in the cache. Its memory is aligned to a cache line, so no line of bits is two.
 #[derive(Debug)]
 pub(crate) struct PointFilterPartition {
-    lines: Vec<Line>,
+    words: Buffer<u64>,
 }
 
 impl PointFilterPartition {
     /// Unpacks the bytes of a partition; `None` if they are not `bytes_expected` whole lines.
     pub(crate) fn parse(bytes: &[u8], bytes_expected: usize) -> Option<PointFilterPartition> {
-        let (chunks, rest) = bytes.as_chunks::<LINE_BYTES>();
-        if bytes.len() != bytes_expected || !rest.is_empty() {
+        if bytes.len() != bytes_expected || !bytes.len().is_multiple_of(LINE_BYTES) {
             return None;
         }
-        let line = |chunk: &[u8; LINE_BYTES]| {
-            let mut line = Line::default();
-            for (word, bytes) in line.0.iter_mut().zip(chunk.as_chunks::<8>().0) {
-                *word = u64::from_le_bytes(*bytes);
-            }
-            line
-        };
-        Some(PointFilterPartition { lines: chunks.iter().map(line).collect() })
+        let mut words = Buffer::new(bytes.len() / size_of::<u64>());
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Some(PointFilterPartition { words })
     }
 
     /// False if the key with `hash`, whose place is `line` of this partition, was certainly not added.
     pub(crate) fn may_contain(&self, line: usize, hash: u64, probes: u8) -> bool {
         // A line that is not there cannot say no.
-        self.lines.get(line).is_none_or(|line| line.contains(hash, probes))
+        self.words.as_chunks().0.get(line).is_none_or(|line| contains(line, hash, probes))
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.lines.capacity() * LINE_BYTES
+        self.words.memory_bytes()
     }
 }
 
@@ -204,7 +197,9 @@ mod tests {
 
     #[test]
     fn a_line_is_one_cache_line() {
-        assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
+        let partition = PointFilterPartition::parse(&[0; 640], 640).unwrap();
+        assert_eq!(size_of::<Line>(), 64);
+        assert!((partition.words.as_ptr() as usize).is_multiple_of(64));
     }
 
     #[test]

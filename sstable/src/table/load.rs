@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use alluvium_base::memory::Buffer;
 use alluvium_base::{Error, Result};
 
 use super::Table;
@@ -51,7 +52,7 @@ impl Table {
 
     pub(super) fn parse_entries(
         &self,
-        raw: Vec<u8>,
+        raw: Buffer,
         handle: BlockHandle,
         kind: BlockKind,
     ) -> Result<EntryBlock> {
@@ -134,7 +135,7 @@ impl Table {
     ) -> Result<PrefixFilterPartition> {
         let handle = self.prefix_filter_handle(filter, number);
         let opened = self.read_block(handle, BlockKind::PrefixFilter)?;
-        PrefixFilterPartition::parse(opened.raw, filter.shape).ok_or_else(|| {
+        PrefixFilterPartition::parse(opened.raw.to_vec(), filter.shape).ok_or_else(|| {
             self.corrupt(handle.offset, "a prefix filter partition is not what its writer made")
         })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use alluvium_base::fs::File;
+use alluvium_base::memory::Buffer;
 use alluvium_base::range_tombstone::{FragmentedTombstones, RangeTombstone};
 use alluvium_base::{Error, Result};
 
@@ -25,7 +26,7 @@ struct Tail<'a> {
 
 impl Tail<'_> {
     /// Reads, checks and unpacks a block that lies before the footer at `end`.
-    fn block(&self, handle: BlockHandle, end: u64, kind: BlockKind, identity: u128) -> Result<Vec<u8>> {
+    fn block(&self, handle: BlockHandle, end: u64, kind: BlockKind, identity: u128) -> Result<Buffer> {
         let corrupt = |detail: &str| Error::corrupt(self.file.path(), handle.offset, detail);
         if !handle.fits(end) {
             return Err(corrupt("the footer names a block outside of the file"));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::Result;
 
+pub mod anonymous;
 pub mod fault;
 pub mod memory;
 pub mod operation;
