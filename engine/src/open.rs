@@ -130,7 +130,11 @@ fn create(environment: &Environment, directory: &Path) -> Result<(Manifest, Mani
 }
 
 /// Reads the manifest and checks that the tables it names are there. Returns the length of its first record, too.
-fn load(fs: &dyn alluvium_base::fs::Fs, directory: &Path, current: &Current) -> Result<(ManifestState, u64)> {
+pub(crate) fn load(
+    fs: &dyn alluvium_base::fs::Fs,
+    directory: &Path,
+    current: &Current,
+) -> Result<(ManifestState, u64)> {
     let records = manifest::read(fs, directory, current)?;
     let path = layout::manifest(directory, current.number);
     let loaded = manifest::state_of(&records, current.database_id, &path)?;
