@@ -229,7 +229,8 @@ impl EntryFilter {
         Verdict::Keep(put)
     }
 
-    /// Ends the current key: drops the tombstones that are held back if nothing is below, else releases them.
+    /// Ends the current key: drops the tombstones that are held back if nothing is below and no snapshot is older, else
+    /// releases them.
     pub fn finish_key(&mut self) {
         if self.held.is_empty() || !self.is_at_bottom() {
             return;
@@ -239,7 +240,11 @@ impl EntryFilter {
         {
             self.report(once, None);
         }
-        for _ in self.held.drain(..) {
+        let held = self.held.len();
+        // Whoever holds an older snapshot may ask whether the key was written since.
+        let snapshots = &self.rules.snapshots;
+        self.held.retain(|tombstone| snapshots.stripe(tombstone.seqno()) > 0);
+        for _ in self.held.len()..held {
             self.counts.increment(DropReason::TombstoneAtBottom);
         }
     }

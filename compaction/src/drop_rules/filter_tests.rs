@@ -226,7 +226,9 @@ fn what_goes_and_what_stays() {
         (&[(9, Delete), (5, Put)], &[], &[], false, &[(9, Delete)]),
         (&[(9, Delete), (5, Put)], &[], &[], true, &[]),
         (&[(9, Delete), (5, Put)], &[], &[5], true, &[(9, Delete), (0, Put)]),
-        (&[(9, Delete), (5, Put)], &[], &[4], true, &[]),
+        // Whoever holds snapshot 4 may ask whether the key was written since.
+        (&[(9, Delete), (5, Put)], &[], &[4], true, &[(9, Delete)]),
+        (&[(9, Delete), (5, Put)], &[], &[9], true, &[]),
         (&[(9, Delete), (7, Delete), (5, Put)], &[], &[5, 8], true, &[(9, Delete), (7, Delete), (0, Put)]),
         (&[(9, Put)], &[10], &[], false, &[]),
         (&[(9, Put)], &[10], &[9], false, &[(9, Put)]),

@@ -11,8 +11,10 @@
 //! 4. `Annihilated`: a delete-once and the put that it covers, next to each other in one stripe, vanish together, at any
 //!    level. By its contract nothing of the key but another such pair lies below. A delete-once is never dropped as
 //!    shadowed: without it, the put that it covers would come back when a newer pair annihilates.
-//! 5. `TombstoneAtBottom`: a tombstone with nothing left to hide: no older entry of the key is kept by the job, and
-//!    none can exist below. A tombstone is therefore *held* until the next kept entry of its key is met.
+//! 5. `TombstoneAtBottom`: a tombstone with nothing left to hide: no older entry of the key is kept by the job, none
+//!    can exist below, and no snapshot is older than the tombstone. A tombstone is therefore *held* until the next kept
+//!    entry of its key is met. Why the snapshot: a transaction asks whether a key was written since it began, and a put
+//!    and its delete, both younger, must not vanish from under the question.
 //!
 //! Range tombstones ([`kept_tombstones`](DropRules::kept_tombstones)) go when nothing below overlaps them and no
 //! snapshot is older; of several over one key only the newest of each stripe is kept.
