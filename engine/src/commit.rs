@@ -183,15 +183,7 @@ impl Tree {
     /// # Errors
     /// `Closed`, `ReadOnly`, or those of the log; the batch then has not happened.
     pub(crate) fn apply(&self, batch: &RawBatch, durability: Durability) -> Result<CommitTicket> {
-        self.check_open()?;
-        let log = self.log("write")?;
-        if batch.is_empty() {
-            return Ok(CommitTicket { log_end: 0, durability: Durability::Buffered });
-        }
-        if self.any_dropped.load(Ordering::Acquire) {
-            let mut keyspaces = batch.iter().filter_map(|operation| KeyspaceId::of(operation.key));
-            keyspaces.try_for_each(|keyspace| self.check_not_dropped(keyspace))?;
-        }
+        let log = self.check_writable(batch)?;
         loop {
             let gate = self.gate.read();
             if gate.memory_bytes() >= self.memory.memtable_bytes {
@@ -199,26 +191,60 @@ impl Tree {
                 self.make_room()?;
                 continue;
             }
-            let count = batch.operations();
-            let appended = self.append(log, batch)?;
-            let mut seqno = appended.seqno;
-            for operation in batch.iter() {
-                apply_operation(&gate, &operation, seqno);
-                seqno += 1;
-            }
-            // Published before the gate is let go: a frozen memtable holds nothing that is not visible yet, which a
-            // flush relies on when it drops old versions. Those that this waits for hold the gate, too.
-            self.publisher.publish(appended.seqno, seqno - 1, &self.snapshots);
+            let end = self.write_through(&gate, log, batch)?;
             drop(gate);
-            // Filling a segment takes tens of milliseconds; a commit that comes to the end of the last one would wait.
-            if log.wants_segment() && !self.segment_requested.swap(true, Ordering::Relaxed) {
-                self.executor.wake();
-            }
-            self.counters.commits.increment();
-            self.counters.written_operations.add(count);
-            self.counters.written_bytes.add(batch.bytes().len() as u64);
-            return Ok(CommitTicket { log_end: appended.end, durability });
+            return Ok(self.finish_commit(log, batch, end, durability));
         }
+    }
+
+    /// The log, if the batch may be written.
+    pub(crate) fn check_writable(&self, batch: &RawBatch) -> Result<&Log> {
+        self.check_open()?;
+        let log = self.log("write")?;
+        if self.any_dropped.load(Ordering::Acquire) {
+            let mut keyspaces = batch.iter().filter_map(|operation| KeyspaceId::of(operation.key));
+            keyspaces.try_for_each(|keyspace| self.check_not_dropped(keyspace))?;
+        }
+        Ok(log)
+    }
+
+    /// Appends, applies and publishes a batch; the caller holds the gate, whose memtable is `gate`. Returns the end of
+    /// the record, 0 if there is none because the batch is empty.
+    pub(crate) fn write_through(&self, gate: &Memtable, log: &Log, batch: &RawBatch) -> Result<u64> {
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let appended = self.append(log, batch)?;
+        let mut seqno = appended.seqno;
+        for operation in batch.iter() {
+            apply_operation(gate, &operation, seqno);
+            seqno += 1;
+        }
+        // Published before the gate is let go: a frozen memtable holds nothing that is not visible yet, which a
+        // flush relies on when it drops old versions. Those that this waits for hold the gate, too.
+        self.publisher.publish(appended.seqno, seqno - 1, &self.snapshots);
+        Ok(appended.end)
+    }
+
+    /// What is left to do for a visible commit once the gate is free.
+    pub(crate) fn finish_commit(
+        &self,
+        log: &Log,
+        batch: &RawBatch,
+        log_end: u64,
+        durability: Durability,
+    ) -> CommitTicket {
+        if batch.is_empty() {
+            return CommitTicket { log_end: 0, durability: Durability::Buffered };
+        }
+        // Filling a segment takes tens of milliseconds; a commit that comes to the end of the last one would wait.
+        if log.wants_segment() && !self.segment_requested.swap(true, Ordering::Relaxed) {
+            self.executor.wake();
+        }
+        self.counters.commits.increment();
+        self.counters.written_operations.add(batch.operations());
+        self.counters.written_bytes.add(batch.bytes().len() as u64);
+        CommitTicket { log_end, durability }
     }
 
     /// Appends a batch to the log, in parts if it is longer than a record. The gate is held, so all parts are in the
@@ -259,7 +285,7 @@ impl Tree {
     }
 
     /// Freezes the full memtable; stops while too many wait for their flush already.
-    fn make_room(&self) -> Result<()> {
+    pub(crate) fn make_room(&self) -> Result<()> {
         self.wait_below_hard_limit()?;
         let limit = self.memory.memtable_bytes;
         self.rotate_if(|memtable| memtable.memory_bytes() >= limit)?;

@@ -240,7 +240,7 @@ impl WriteBatch {
 }
 
 /// `range` as an inclusive start and an exclusive end (`None` = unbounded).
-fn half_open<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option<Vec<u8>>) {
+pub(crate) fn half_open<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option<Vec<u8>>) {
     let after = |key: &[u8]| {
         let mut next = key.to_vec();
         next.push(0);

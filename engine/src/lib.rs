@@ -38,6 +38,7 @@ mod new_directory;
 mod open;
 mod options;
 mod parts;
+mod premise;
 mod read;
 mod read_state;
 mod replay;
@@ -47,6 +48,7 @@ mod statistics;
 mod store;
 mod table_store;
 mod tables;
+mod transactions;
 mod tree;
 
 pub use batch::RawBatch;
@@ -60,9 +62,12 @@ pub use keyspace::{Keyspace, Snapshot, WriteBatch};
 pub use options::{Durability, Options};
 pub use read_state::PinnedValue;
 pub use row::{
-    Continuation, Decimal, DynamicRow, Explanation, Index, Row, RowView, Schema, Type, TypedRow, Value,
-    ValueRef,
+    Continuation, Decimal, DynamicRow, Explanation, Index, Isolation, Row, RowView, Schema, Type, TypedRow,
+    Value, ValueRef,
 };
 pub use statistics::{LevelStatistics, Statistics};
 pub use tables::{Batch, Scan, ScanBuilder, Table};
+pub use transactions::{
+    Transaction, TransactionIter, TransactionKeyspace, TransactionOptions, TransactionValue,
+};
 pub use tree::BackgroundError;

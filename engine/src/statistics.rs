@@ -2,7 +2,7 @@
 
 use alluvium_base::memory::{self, MemoryStatistics};
 use alluvium_base::metrics::Counter;
-use alluvium_base::sync::WaitReason;
+use alluvium_base::sync::{WAIT_REASONS, WaitReason};
 use alluvium_sstable::cache::CacheStatistics;
 use alluvium_wal::LogStatistics;
 
@@ -13,6 +13,7 @@ use crate::tree::{BackgroundError, Tree};
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) commits: Counter,
+    pub(crate) conflicts: Counter,
     pub(crate) written_operations: Counter,
     pub(crate) written_bytes: Counter,
     pub(crate) flushes: Counter,
@@ -48,7 +49,9 @@ pub struct LevelStatistics {
 pub struct Statistics {
     /// Commits applied.
     pub commits: u64,
-    /// Operations in them.
+    /// Transactions that were refused because of a write meanwhile.
+    pub conflicts: u64,
+    /// Operations in the commits.
     pub written_operations: u64,
     /// Bytes in them (keys, values, framing), before the log.
     pub written_bytes: u64,
@@ -125,11 +128,12 @@ impl Statistics {
     }
 }
 
-const REASONS: [WaitReason; 9] = [
+const REASONS: [WaitReason; WAIT_REASONS] = [
     WaitReason::LogRing,
     WaitReason::LogSync,
     WaitReason::CommitQueue,
     WaitReason::Latch,
+    WaitReason::Retry,
     WaitReason::Admission,
     WaitReason::Backpressure,
     WaitReason::CacheFill,
@@ -160,6 +164,7 @@ impl Tree {
             read_state.immutables.iter().map(|immutable| immutable.memtable.memory_bytes()).sum();
         Statistics {
             commits: counters.commits.get(),
+            conflicts: counters.conflicts.get(),
             written_operations: counters.written_operations.get(),
             written_bytes: counters.written_bytes.get(),
             flushes: counters.flushes.get(),

@@ -13,7 +13,7 @@ use crate::iter::{Iter, bounds_in};
 use crate::keyspace::Snapshot;
 use crate::options::Durability;
 use crate::read_state::PinnedValue;
-use crate::row::{CatalogChange, Latches, Store, StoreBatch, StoreIter};
+use crate::row::{CatalogChange, Latches, Premise, Store, StoreBatch, StoreIter};
 
 impl Store for Db {
     type Value = PinnedValue;
@@ -43,6 +43,19 @@ impl Store for Db {
 
     fn apply(&self, batch: &RawBatch, durability: Durability) -> Result<CommitTicket> {
         self.tree()?.apply(batch, durability)
+    }
+
+    fn apply_if(
+        &self,
+        batch: &RawBatch,
+        premise: &Premise<Snapshot>,
+        durability: Durability,
+    ) -> Result<CommitTicket> {
+        self.tree()?.apply_if(batch, premise, durability)
+    }
+
+    fn check(&self, premise: &Premise<Snapshot>) -> Result<()> {
+        self.tree()?.check_premise(premise)
     }
 
     fn wait(&self, ticket: CommitTicket) -> Result<()> {

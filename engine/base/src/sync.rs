@@ -26,6 +26,8 @@ pub enum WaitReason {
     CommitQueue,
     /// Row latches.
     Latch,
+    /// Another attempt at a transaction that met a conflict.
+    Retry,
     /// Admission control.
     Admission,
     /// A memtable or level-0 hard limit.

@@ -175,7 +175,7 @@ impl<S: Store> Batch<S> {
     /// Only `DurabilityUnknown` comes after the batch has become visible.
     pub fn commit(self, durability: S::Durability) -> Result<()> {
         let store = self.store.clone();
-        let ticket = commit(self, durability)?;
+        let ticket = commit(self, None, durability)?;
         store.wait(ticket)
     }
 
@@ -185,7 +185,7 @@ impl<S: Store> Batch<S> {
     /// # Errors
     /// As [`commit`](Batch::commit), but for `DurabilityUnknown`.
     pub fn apply(self, durability: S::Durability) -> Result<S::Ticket> {
-        commit(self, durability)
+        commit(self, None, durability)
     }
 
     fn record_row<R: Row>(
@@ -241,7 +241,7 @@ impl<S: Store> Batch<S> {
 
 /// Refuses a row one of whose index entries would have too long a key. Entries are encoded only if the row is so large
 /// that one could.
-fn check_entry_lengths(codec: &TableCodec, primary_key: &[u8], row: &[u8]) -> Result<()> {
+pub(super) fn check_entry_lengths(codec: &TableCodec, primary_key: &[u8], row: &[u8]) -> Result<()> {
     let columns = codec.schema.columns().len();
     let longest = columns * part_bytes_max(0) + 2 * row.len() + 3 * primary_key.len();
     if codec.indexes.is_empty() || longest <= KEY_BYTES_MAX {

@@ -10,6 +10,10 @@
 //! 6. **Apply**: rows, then entries that go, then entries that come, as one batch of the store. It is visible when that
 //!    returns. The latches are released; waiting for durability is the caller's last step.
 //!
+//! The commit of a transaction is the same, with the final state of each row that it wrote as operations, its writes to
+//! plain keyspaces added to the batch, and step 6 done only if what it relies on still holds
+//! ([`Store::apply_if`]). Under the row latches of step 2 the rows that it writes cannot be changed by others any more.
+//!
 //! An error or a panic up to 6 leaves nothing behind. Because every writer of a row holds its latch from reading the old
 //! row until the new one is visible, no index entry is left stale, and *per key of an index, put and delete-once strictly
 //! alternate*, for unique indexes too: whoever gives a unique key up and whoever takes it are ordered by the store's
@@ -29,6 +33,8 @@ use super::batch::{Action, Batch, Change};
 use super::index_codec::IndexCodec;
 use super::key_decoder::{DecodedKey, show_key};
 use super::latches::LatchClass;
+use super::overlay::Written;
+use super::premise::Premise;
 use super::row_codec::TableCodec;
 use super::store::{Store, StoreBatch};
 use super::table::TableCore;
@@ -62,12 +68,38 @@ impl<S: Store> Target<'_, S> {
     }
 }
 
+/// What a transaction adds to the commit of its rows.
+pub(super) struct Tied<'a, S: Store> {
+    /// What must not have been written since the transaction began.
+    pub(super) premise: &'a Premise<S::Snapshot>,
+    /// Its writes to plain keyspaces; `None` removes a key.
+    pub(super) plain: &'a [(KeyspaceId, Vec<u8>, Written)],
+}
+
+impl<S: Store> Tied<'_, S> {
+    fn bytes(&self) -> usize {
+        self.plain.iter().map(|(_, key, value)| key.len() + value.as_ref().map_or(0, |v| v.len())).sum()
+    }
+
+    fn fill(&self, writes: &mut S::Batch) -> Result<()> {
+        self.plain.iter().try_for_each(|(keyspace, key, value)| match value {
+            Some(value) => writes.put(*keyspace, key, value),
+            None => writes.delete(*keyspace, key),
+        })
+    }
+}
+
 /// Commits a batch; returns when it is visible.
-pub(super) fn commit<S: Store>(batch: Batch<S>, durability: S::Durability) -> Result<S::Ticket> {
+pub(super) fn commit<S: Store>(
+    batch: Batch<S>,
+    tied: Option<&Tied<'_, S>>,
+    durability: S::Durability,
+) -> Result<S::Ticket> {
     let Batch { store, tables, operations, bytes } = batch;
     let indexes = |table: usize| tables.get(table).map_or(0, |core| core.codec.indexes.len());
     let entries: usize = operations.iter().map(|operation| 1 + indexes(operation.table)).sum();
-    store.admit((bytes.len() + entries * ENTRY_BYTES_GUESS) as u64)?;
+    let plain_bytes = tied.map_or(0, Tied::bytes);
+    store.admit((bytes.len() + plain_bytes + entries * ENTRY_BYTES_GUESS) as u64)?;
 
     let slice = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
     let mut targets: Vec<Target<'_, S>> = Vec::with_capacity(operations.len());
@@ -105,11 +137,22 @@ pub(super) fn commit<S: Store>(batch: Batch<S>, durability: S::Durability) -> Re
     let guarded = entries.changes.iter().filter(|change| change.guarded);
     let hashes = guarded.map(|change| key_hash(&change.keyspace.full_key(entries.key(&change.key))));
     let _unique_latches = store.latches().acquire(LatchClass::Unique, hashes);
-    check_unique(&store, &tables, &targets, &entries)?;
+    if let Err(error) = check_unique(&store, &tables, &targets, &entries) {
+        // A transaction that would not be let through anyway may do better when it is tried again.
+        tied.map_or(Ok(()), |tied| store.check(tied.premise))?;
+        return Err(error);
+    }
 
     let mut writes = S::Batch::default();
-    fill(&mut writes, &tables, &targets, &entries)?;
-    store.apply(&writes, durability)
+    // A transaction writes a row even if it stays as it was: others that write it meanwhile must conflict.
+    fill(&mut writes, &tables, &targets, &entries, |target| tied.is_some() || changes(target))?;
+    match tied {
+        None => store.apply(&writes, durability),
+        Some(tied) => {
+            tied.fill(&mut writes)?;
+            store.apply_if(&writes, tied.premise, durability)
+        }
+    }
 }
 
 /// Runs one operation on its row.
@@ -307,8 +350,9 @@ fn fill<S: Store>(
     tables: &[Arc<TableCore<S>>],
     targets: &[Target<'_, S>],
     entries: &EntryChanges,
+    is_written: impl Fn(&Target<'_, S>) -> bool,
 ) -> Result<()> {
-    for target in targets.iter().filter(|target| changes(target)) {
+    for target in targets.iter().filter(|target| is_written(target)) {
         let Some(core) = tables.get(target.table) else { continue };
         match target.current() {
             Some(row) => writes.put(core.definition.primary_keyspace(), target.key, row)?,

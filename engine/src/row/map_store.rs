@@ -12,6 +12,7 @@ use alluvium_base::sync::{Mutex, RwLock, WaitStatistics};
 use alluvium_base::{Error, ErrorKind, Result};
 
 use super::latches::Latches;
+use super::premise::{Premise, ReadRange};
 use super::store::{CatalogChange, Store, StoreBatch, StoreIter};
 
 type Map = BTreeMap<(KeyspaceId, Vec<u8>), Arc<[u8]>>;
@@ -192,6 +193,29 @@ impl Data {
     }
 }
 
+/// Compares the map now with the map then, value by value: each put makes a value of its own. A key that was absent and
+/// is absent again counts as untouched.
+fn check_premise(now: &Map, premise: &Premise<MapSnapshot>) -> Result<()> {
+    let then = &premise.since.0;
+    let same = |place: &(KeyspaceId, Vec<u8>)| match (then.get(place), now.get(place)) {
+        (Some(then), Some(now)) => Arc::ptr_eq(then, now),
+        (then, now) => then.is_none() && now.is_none(),
+    };
+    let broken = |(keyspace, key): &(KeyspaceId, Vec<u8>)| Err(premise.broken(*keyspace, key));
+    if let Some(place) = premise.keys.iter().find(|place| !same(place)) {
+        return broken(place);
+    }
+    for ReadRange { keyspace, start, end } in premise.ranges.iter().filter(|range| !range.is_empty()) {
+        let end = end.clone().map_or((KeyspaceId(keyspace.0 + 1), Vec::new()), |end| (*keyspace, end));
+        let bounds = (*keyspace, start.clone())..end;
+        let mut places = then.range(bounds.clone()).chain(now.range(bounds)).map(|(place, _)| place);
+        if let Some(place) = places.find(|place| !same(place)) {
+            return broken(place);
+        }
+    }
+    Ok(())
+}
+
 impl Store for MapStore {
     type Value = MapValue;
     type Snapshot = MapSnapshot;
@@ -230,6 +254,16 @@ impl Store for MapStore {
 
     fn apply(&self, batch: &MapBatch, _durability: ()) -> Result<()> {
         self.0.data.write().apply(&batch.0)
+    }
+
+    fn apply_if(&self, batch: &MapBatch, premise: &Premise<MapSnapshot>, _durability: ()) -> Result<()> {
+        let mut data = self.0.data.write();
+        check_premise(&data.map, premise)?;
+        data.apply(&batch.0)
+    }
+
+    fn check(&self, premise: &Premise<MapSnapshot>) -> Result<()> {
+        check_premise(&self.0.data.read().map, premise)
     }
 
     fn wait(&self, _ticket: ()) -> Result<()> {

@@ -13,11 +13,14 @@ use super::as_value::{AsValue, KeyValues};
 use super::continuation::Continuation;
 use super::explain::{Explanation, explain};
 use super::key_decoder::DecodedKey;
+use super::overlay::{OverlayIter, Within};
 use super::plan::{Plan, Request, plan};
+use super::premise::ReadRange;
 use super::record::{DynamicRow, Row};
 use super::row_codec::ColumnSource;
 use super::store::{Store, StoreIter};
 use super::table::Table;
+use super::transaction::TransactionValue;
 use super::value::Value;
 use super::view::{Body, RowView};
 
@@ -27,6 +30,7 @@ pub struct ScanBuilder<S: Store, R: Row = DynamicRow> {
     table: Table<S, R>,
     request: Request,
     snapshot: Option<S::Snapshot>,
+    within: Option<Within>,
 }
 
 impl<S: Store, R: Row> fmt::Debug for ScanBuilder<S, R> {
@@ -62,7 +66,7 @@ impl<S: Store, R: Row> Table<S, R> {
     /// # Ok::<(), alluvium_base::Error>(())
     /// ```
     pub fn scan(&self) -> ScanBuilder<S, R> {
-        ScanBuilder { table: self.clone(), request: Request::default(), snapshot: None }
+        ScanBuilder { table: self.clone(), request: Request::default(), snapshot: None, within: None }
     }
 }
 
@@ -122,6 +126,12 @@ impl<S: Store, R: Row> ScanBuilder<S, R> {
         self
     }
 
+    /// Reads as the transaction that `within` belongs to.
+    pub(super) fn within(mut self, within: Within) -> Self {
+        self.within = Some(within);
+        self
+    }
+
     fn plan(&self) -> Result<Plan> {
         let core = &self.table.core;
         plan(&core.codec, &core.definition, &self.request)
@@ -146,7 +156,14 @@ impl<S: Store, R: Row> ScanBuilder<S, R> {
         let snapshot = self.snapshot.map_or_else(|| store.snapshot(), Ok)?;
         let iter = match &plan.keys {
             None => None,
-            Some((start, end)) => Some(store.scan(&snapshot, plan.keyspace, start, end.as_deref())?),
+            Some((start, end)) => {
+                let stored = store.scan(&snapshot, plan.keyspace, start, end.as_deref())?;
+                let range = || ReadRange { keyspace: plan.keyspace, start: start.clone(), end: end.clone() };
+                Some(match &self.within {
+                    None => OverlayIter::plain(stored),
+                    Some(within) => OverlayIter::within(stored, within.clone(), range()),
+                })
+            }
         };
         let last_key = self.request.after.and_then(|token| token.last_key);
         Ok(Scan {
@@ -154,6 +171,7 @@ impl<S: Store, R: Row> ScanBuilder<S, R> {
             left: plan.limit.unwrap_or(u64::MAX),
             plan,
             snapshot,
+            within: self.within,
             iter,
             last_key,
             primary: DecodedKey::default(),
@@ -183,8 +201,9 @@ pub struct Scan<S: Store, R: Row = DynamicRow> {
     table: Table<S, R>,
     plan: Plan,
     snapshot: S::Snapshot,
+    within: Option<Within>,
     /// `None` once the end is reached, or if no key can match.
-    iter: Option<S::Iter>,
+    iter: Option<OverlayIter<S::Iter>>,
     /// Rows that may still be returned.
     left: u64,
     /// Key of the last entry that was returned.
@@ -192,7 +211,7 @@ pub struct Scan<S: Store, R: Row = DynamicRow> {
     /// The current row: its primary key, the indexed columns of its entry, and the row itself where it is read.
     primary: DecodedKey,
     parts: DecodedKey,
-    row: Option<S::Value>,
+    row: Option<TransactionValue<S::Value>>,
     failed: Option<Error>,
 }
 
@@ -295,8 +314,19 @@ impl<S: Store, R: Row> Scan<S, R> {
         }
         let entry = index.split(codec, iter.key(), iter.value())?;
         codec.decode_primary_key(entry.primary_key, &mut self.primary)?;
-        let row =
-            core.store.get(Some(&self.snapshot), core.definition.primary_keyspace(), entry.primary_key)?;
+        let keyspace = core.definition.primary_keyspace();
+        let own = self.within.as_ref().and_then(|within| within.overlay.get(keyspace, entry.primary_key));
+        let row = match own {
+            Some(own) => own.clone().map(TransactionValue::Own),
+            None => {
+                if let Some(reads) = self.within.as_ref().and_then(|within| within.reads.as_ref()) {
+                    reads.lock().keys.insert((keyspace, entry.primary_key.to_vec()));
+                }
+                core.store
+                    .get(Some(&self.snapshot), keyspace, entry.primary_key)?
+                    .map(TransactionValue::Stored)
+            }
+        };
         self.row = Some(row.ok_or_else(|| {
             let (name, key) = (&index.name, self.primary.show());
             codec.corrupt(

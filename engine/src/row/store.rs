@@ -10,6 +10,7 @@ use alluvium_base::Result;
 use alluvium_base::key::KeyspaceId;
 
 use super::latches::Latches;
+use super::premise::Premise;
 
 /// An ordered store that can carry tables. A clone is another handle of the same store.
 pub trait Store: Clone + Send + Sync + 'static {
@@ -68,6 +69,24 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// # Errors
     /// Those of the store; the batch then has not happened.
     fn apply(&self, batch: &Self::Batch, durability: Self::Durability) -> Result<Self::Ticket>;
+
+    /// Applies a batch as [`apply`](Store::apply) does, if nothing that `premise` names has been written since its
+    /// snapshot; nobody writes between the check and the application.
+    ///
+    /// # Errors
+    /// `Conflict` if the premise does not hold; as [`apply`](Store::apply). The batch then has not happened.
+    fn apply_if(
+        &self,
+        batch: &Self::Batch,
+        premise: &Premise<Self::Snapshot>,
+        durability: Self::Durability,
+    ) -> Result<Self::Ticket>;
+
+    /// Says whether `premise` holds at this moment.
+    ///
+    /// # Errors
+    /// `Conflict` if it does not; those of the store.
+    fn check(&self, premise: &Premise<Self::Snapshot>) -> Result<()>;
 
     /// Waits until a commit is as durable as it was asked to be. Called without latches.
     ///

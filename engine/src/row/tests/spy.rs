@@ -147,6 +147,15 @@ impl Store for SpyStore {
         self.inner.apply(&batch.inner, durability)
     }
 
+    fn apply_if(&self, batch: &SpyBatch, premise: &Premise<MapSnapshot>, durability: ()) -> Result<()> {
+        self.check(premise)?;
+        self.apply(batch, durability)
+    }
+
+    fn check(&self, premise: &Premise<MapSnapshot>) -> Result<()> {
+        self.inner.check(premise)
+    }
+
     fn wait(&self, ticket: ()) -> Result<()> {
         self.inner.wait(ticket)
     }
