@@ -3,4 +3,5 @@
 //! See `tests/README.md` for the short and long forms and their commands.
 
 pub mod flights;
+pub mod history;
 pub mod sources;
