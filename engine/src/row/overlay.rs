@@ -259,3 +259,85 @@ impl<I: StoreIter> StoreIter for OverlayIter<I> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::map_store::{MapBatch, MapStore};
+    use super::super::store::{Store, StoreBatch};
+    use super::*;
+
+    const KEYSPACE: KeyspaceId = KeyspaceId(5);
+
+    /// Keys from a small set, so that both sides meet; an odd value of an own write stands for a removal.
+    fn entries() -> impl Strategy<Value = BTreeMap<Vec<u8>, u8>> {
+        prop::collection::btree_map(prop::collection::vec(0u8..3, 0..3), any::<u8>(), 0..8)
+    }
+
+    fn bound() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(0u8..3, 0..3)
+    }
+
+    proptest! {
+        #[test]
+        fn a_scan_shows_the_store_with_the_writes_laid_over_it(
+            stored in entries(),
+            own in entries(),
+            bounds in (bound(), prop::option::of(bound())),
+            steps in 0usize..12,
+            forward: bool,
+        ) {
+            let (start, end) = bounds;
+            let end = end.filter(|end| *end >= start);
+            let store = MapStore::new();
+            let mut batch = MapBatch::default();
+            stored.iter().for_each(|(key, value)| batch.put(KEYSPACE, key, &[*value]).unwrap());
+            store.apply(&batch, ()).unwrap();
+            let mut expected = stored.clone();
+            let mut overlay = Overlay::default();
+            for (key, value) in &own {
+                let written = (value % 2 == 0).then_some(*value);
+                overlay.set(KEYSPACE, key, written.map(|value| Arc::from([value])));
+                match written {
+                    Some(value) => drop(expected.insert(key.clone(), value)),
+                    None => drop(expected.remove(key)),
+                }
+            }
+            expected.retain(|key, _| *key >= start && end.as_ref().is_none_or(|end| key < end));
+            let mut expected: Vec<(Vec<u8>, Vec<u8>)> =
+                expected.into_iter().map(|(key, value)| (key, vec![value])).collect();
+            if !forward {
+                expected.reverse();
+            }
+
+            let reads = SharedReads::default();
+            let within = Within { overlay: Arc::new(overlay), reads: Some(Arc::clone(&reads)) };
+            let range = ReadRange { keyspace: KEYSPACE, start: start.clone(), end: end.clone() };
+            let cursor = store.scan(&store.snapshot().unwrap(), KEYSPACE, &start, end.as_deref()).unwrap();
+            let mut iter = OverlayIter::within(cursor, within, range.clone());
+            let mut shown = Vec::new();
+            let mut ended = false;
+            for _ in 0..steps {
+                if !(if forward { iter.next() } else { iter.prev() }).unwrap() {
+                    ended = true;
+                    break;
+                }
+                shown.push((iter.key().to_vec(), iter.value().to_vec()));
+            }
+            prop_assert_eq!(&shown[..], &expected[..shown.len()]);
+            prop_assert_eq!(ended, steps > expected.len());
+            // What is noted is exactly what has been gone over.
+            let noted = reads.lock().ranges.clone();
+            let seen = match shown.last() {
+                _ if ended => vec![range],
+                None => vec![],
+                Some((last, _)) if forward => {
+                    vec![ReadRange { end: Some([last.as_slice(), &[0]].concat()), ..range }]
+                }
+                Some((last, _)) => vec![ReadRange { start: last.clone(), ..range }],
+            };
+            prop_assert_eq!(noted, seen);
+        }
+    }
+}
