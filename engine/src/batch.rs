@@ -138,6 +138,13 @@ impl<'a> Operations<'a> {
         self.reader.is_empty()
     }
 
+    /// After `None`: the kind of the next operation, if no build so far has written such a kind.
+    pub(crate) fn unknown_kind(&self) -> Option<u8> {
+        let mut reader = self.reader;
+        let kind = reader.u8()?;
+        Kind::from_u8(kind).is_none().then_some(kind)
+    }
+
     fn read(&mut self) -> Option<Operation<'a>> {
         let mut reader = self.reader;
         let kind = Kind::from_u8(reader.u8()?)?;

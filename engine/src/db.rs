@@ -133,7 +133,7 @@ impl Db {
         let mut versions = tree.versions.lock();
         let key = catalog_key(name);
         let id = match versions.durable.catalog.get(&key) {
-            Some(value) => decode_keyspace(&tree.directory, name, value)?,
+            Some(value) => decode_keyspace(&tree.catalog_file(&versions), name, value)?,
             None if versions.manifest.is_none() => return Err(Error::not_found(format!("keyspace {name}"))),
             None => {
                 let (change, id) = new_keyspace(tree, key);
@@ -177,7 +177,7 @@ impl Db {
         let Some(value) = versions.durable.catalog.get(&key) else {
             return Err(Error::not_found(format!("keyspace {name}")));
         };
-        let id = decode_keyspace(&tree.directory, name, value)?;
+        let id = decode_keyspace(&tree.catalog_file(&versions), name, value)?;
         let edit = VersionEdit {
             catalog: vec![CatalogChange { key, value: None }],
             dropped_keyspaces: vec![id],
@@ -300,35 +300,30 @@ fn catalog_key(name: &str) -> Vec<u8> {
     key
 }
 
-/// The name and id of a keyspace, if the catalog entry is one of a keyspace. `directory` is named in errors.
+/// The name and id of a keyspace, if the catalog entry is one of a keyspace. `file` is named in errors.
 pub(crate) fn keyspace_of_catalog_entry(
-    directory: &Path,
+    file: &Path,
     key: &[u8],
     value: &[u8],
 ) -> Result<Option<(String, KeyspaceId)>> {
     let Some((&CATALOG_KEYSPACE, name)) = key.split_first() else { return Ok(None) };
     let name = String::from_utf8_lossy(name).into_owned();
-    let id = decode_keyspace(directory, &name, value)?;
+    let id = decode_keyspace(file, &name, value)?;
     Ok(Some((name, id)))
 }
 
-fn decode_keyspace(directory: &Path, name: &str, value: &[u8]) -> Result<KeyspaceId> {
+fn decode_keyspace(file: &Path, name: &str, value: &[u8]) -> Result<KeyspaceId> {
     let mut reader = Reader::new(value);
     let version = reader.u8();
     let id = reader.varint().and_then(|id| u32::try_from(id).ok());
     match (version, id) {
         (Some(1), Some(id)) => Ok(KeyspaceId(id)),
-        (Some(found), _) if found > 1 => Err(ErrorKind::UnsupportedFormat {
-            file: directory.join("CURRENT"),
-            found: u32::from(found),
-            supported: 1,
+        (Some(found), _) if found > 1 => {
+            let (file, found) = (file.to_owned(), u32::from(found));
+            let newer = Error::from(ErrorKind::UnsupportedFormat { file, found, supported: 1 });
+            Err(newer.context(format!("reading the catalog entry of keyspace {name}")))
         }
-        .into()),
-        _ => Err(Error::corrupt(
-            directory,
-            0,
-            format!("the catalog entry of keyspace {name} is not understood"),
-        )),
+        _ => Err(Error::corrupt(file, 0, format!("the catalog entry of keyspace {name} is not understood"))),
     }
 }
 

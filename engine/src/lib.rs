@@ -19,6 +19,13 @@ pub use alluvium_base::{Error, ErrorKind, Result};
 pub use alluvium_sstable::Compression;
 pub use alluvium_wal::RecoveryMode;
 
+/// Doors to parsers that have no public one, for fuzz targets only. No part of the API.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use alluvium_sstable::fuzzing as table;
+    pub use alluvium_wal::fuzzing as log;
+}
+
 pub mod admission;
 mod background;
 mod batch;

@@ -187,8 +187,12 @@ pub(crate) fn read(fs: &dyn Fs, directory: &Path, current: &Current) -> Result<V
     }
     let expected = header(current.database_id, current.number);
     if bytes.get(..HEADER_BYTES as usize) != Some(expected.as_slice()) {
+        // The checksum keeps its place in every format, so a newer format is told from damage.
         let format = reader.u32().unwrap_or_default();
-        if format > FORMAT_VERSION {
+        let covered = bytes.get(..HEADER_BYTES as usize - 8).unwrap_or_default();
+        let stored =
+            bytes.get(covered.len()..).and_then(<[u8]>::first_chunk).copied().map(u64::from_le_bytes);
+        if stored == Some(checksum(0, covered)) {
             check_format(&path, format)?;
         }
         return Err(Error::corrupt(&path, 8, "its header is not that of this database and number"));

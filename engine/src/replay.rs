@@ -4,10 +4,11 @@
 //! processors at once: entries carry their sequence numbers, so the order in which they arrive does not matter. A
 //! memtable that is full is flushed on the way, so replay needs no more memory than running does.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use alluvium_base::key::{KeyspaceId, Seqno};
-use alluvium_base::{Error, Result};
+use alluvium_base::key::{KeyspaceId, Kind, Seqno};
+use alluvium_base::{Error, ErrorKind, Result};
 use alluvium_compaction::FileMeta;
 use alluvium_wal::{RecoveredRecord, RecoveryReport, recover};
 
@@ -116,7 +117,11 @@ impl Replayer<'_> {
                     apply_operation(memtable, &operation, seqno);
                 }
             }
-            if operations.is_complete() { Ok(()) } else { Err(self.not_understood(gathered.address)) }
+            match operations.unknown_kind() {
+                None if operations.is_complete() => Ok(()),
+                None => Err(self.not_understood(gathered.address)),
+                Some(kind) => Err(self.newer(gathered.address, kind)),
+            }
         })?;
         if let Some(last) = self.gathered.last() {
             let count = Operations::of_record(&last.batch).count() as u64;
@@ -143,7 +148,22 @@ impl Replayer<'_> {
     }
 
     fn not_understood(&self, address: u64) -> Error {
-        let detail = "a log record with a valid checksum is not understood";
-        Error::corrupt(&self.tree.directory, address, detail)
+        let detail = format!("the log record at address {address} has a valid checksum but makes no sense");
+        let (file, offset) = self.place(address);
+        Error::corrupt(file, offset, detail)
+    }
+
+    /// The record holds an operation that this build does not know.
+    fn newer(&self, address: u64, kind: u8) -> Error {
+        let (file, offset) = self.place(address);
+        let (found, supported) = (u32::from(kind), u32::from(Kind::NEWEST as u8));
+        let newer = Error::from(ErrorKind::UnsupportedFormat { file, found, supported });
+        newer.context(format!("the log record at byte {offset} has an operation of kind {kind}"))
+    }
+
+    /// File and offset of a record.
+    fn place(&self, address: u64) -> (PathBuf, u64) {
+        let (fs, directory) = (self.tree.environment.fs.as_ref(), &self.tree.directory);
+        alluvium_wal::place_of(fs, directory, address).unwrap_or_else(|_| (directory.clone(), address))
     }
 }

@@ -1,5 +1,6 @@
 //! The tree as the row layer sees it: [`Store`] for [`Db`].
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use alluvium_base::key::{KeyspaceId, Kind};
@@ -64,6 +65,11 @@ impl Store for Db {
 
     fn latches(&self) -> &Latches {
         self.row_latches()
+    }
+
+    fn catalog_file(&self) -> PathBuf {
+        let file = self.tree().map(|tree| tree.catalog_file(&tree.versions.lock()));
+        file.unwrap_or_else(|_| PathBuf::from("catalog"))
     }
 
     fn catalog_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {

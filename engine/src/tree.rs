@@ -28,7 +28,8 @@ use crate::background::ManualRequest;
 use crate::commit::Publisher;
 use crate::environment::Environment;
 use crate::executor::Executor;
-use crate::manifest::Manifest;
+use crate::layout;
+use crate::manifest::{Current, Manifest};
 use crate::memtable::Memtable;
 use crate::options::{MemorySplit, Options};
 use crate::read_state::{Immutable, ReadState};
@@ -126,6 +127,21 @@ impl Tree {
             return Err(Error::not_found(format!("keyspace {} any more: it was dropped", keyspace.0)));
         }
         Ok(())
+    }
+
+    /// The manifest, which holds the catalog: the file to name in errors.
+    pub(crate) fn catalog_file(&self, versions: &Versions) -> PathBuf {
+        let number = match &versions.manifest {
+            Some(manifest) => Some(manifest.number()),
+            None => {
+                let current = Current::read(self.environment.fs.as_ref(), &self.directory);
+                current.ok().flatten().map(|current| current.number)
+            }
+        };
+        match number {
+            Some(number) => layout::manifest(&self.directory, number),
+            None => layout::current(&self.directory),
+        }
     }
 
     pub(crate) fn log(&self, operation: &'static str) -> Result<&Log> {

@@ -25,6 +25,8 @@ mod compress;
 mod filter;
 mod footer;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod iter;
 mod properties;
 mod settings;

@@ -3,5 +3,7 @@
 //! See `tests/README.md` for the short and long forms and their commands.
 
 pub mod flights;
+pub mod fuzz;
+pub mod golden;
 pub mod history;
 pub mod sources;

@@ -10,8 +10,8 @@ use alluvium_base::fs::Fs;
 use alluvium_base::key::Seqno;
 use alluvium_base::{Error, Result};
 
-use crate::files::{Listing, header_error};
-use crate::format::{RecordHeader, RecordKind, stream_identity};
+use crate::files::{Listing, RING_NAME, header_error};
+use crate::format::{PAGE_BYTES, RecordHeader, RecordKind, stream_identity};
 use crate::recovery::{Found, Part, RingState, SegmentFile, Source, read_segments};
 
 /// What a segment is used for, as far as its records tell.
@@ -120,6 +120,21 @@ pub fn dump(
         visit(DumpItem::Spare(spare))?;
     }
     Ok(())
+}
+
+/// The file that holds the record at `address`, by the names of the segments, and where in it; the ring, if no segment
+/// reaches that far.
+///
+/// # Errors
+/// Those of listing the directory.
+pub fn place_of(fs: &dyn Fs, directory: &Path, address: u64) -> Result<(PathBuf, u64)> {
+    let below = Listing::read(fs, directory)?.segments.into_iter().rfind(|(base, _)| *base <= address);
+    let Some((base, path)) = below else { return Ok((directory.join(RING_NAME), 0)) };
+    let offset = PAGE_BYTES + (address - base);
+    if offset >= fs.file_size(&path)? {
+        return Ok((directory.join(RING_NAME), 0));
+    }
+    Ok((path, offset))
 }
 
 fn visit_ring(

@@ -78,6 +78,9 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
+    /// The kind with the highest number.
+    pub(crate) const NEWEST: RecordKind = RecordKind::Close;
+
     fn from_u8(byte: u8) -> Option<RecordKind> {
         match byte {
             1 => Some(RecordKind::Data),
@@ -132,6 +135,15 @@ impl RecordHeader {
         };
         let seqno = kind_and_seqno >> 8;
         Some(RecordHeader { kind, seqno, payload_len, payload_hash, durable_address })
+    }
+
+    /// The kind of a record at the start of `bytes` whose header holds, but whose kind this build does not know.
+    pub(crate) fn unknown_kind(bytes: &[u8], identity: u128, address: u64) -> Option<u8> {
+        let kind = *bytes.get(RECORD_KIND_OFFSET)?;
+        let mut reader = Reader::new(bytes);
+        let (stored, fields) = (reader.u64()?, reader.take(RECORD_HEADER_BYTES - 8)?);
+        let is_unknown = RecordKind::from_u8(kind).is_none();
+        (is_unknown && checksum(seed(identity, address), fields) == stored).then_some(kind)
     }
 
     /// Bytes that the record takes in the log.
@@ -357,6 +369,25 @@ mod tests {
             prop_assert!(SegmentHeader::decode(&bytes, None).is_err());
             prop_assert!(RingHeader::decode(&bytes, None).is_err());
         }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_told_from_damage() {
+        let header = RecordHeader {
+            kind: RecordKind::Data,
+            seqno: 1,
+            payload_len: 0,
+            payload_hash: 0,
+            durable_address: 0,
+        };
+        let mut bytes = header.encode(1, 8192);
+        assert_eq!(RecordHeader::unknown_kind(&bytes, 1, 8192), None, "a known kind");
+        bytes[RECORD_KIND_OFFSET] = 9;
+        assert_eq!(RecordHeader::unknown_kind(&bytes, 1, 8192), None, "damage");
+        let check = checksum(seed(1, 8192), &bytes[8..]);
+        bytes[..8].copy_from_slice(&check.to_le_bytes());
+        assert_eq!(RecordHeader::unknown_kind(&bytes, 1, 8192), Some(9));
+        assert_eq!(RecordHeader::decode(&bytes, 1, 8192), None);
     }
 
     #[test]

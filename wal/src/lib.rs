@@ -27,6 +27,8 @@ mod dump;
 mod failure;
 mod files;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod log;
 mod recovery;
@@ -34,7 +36,7 @@ mod ring;
 mod statistics;
 mod supply;
 
-pub use dump::{DumpItem, RecordInfo, RingInfo, SegmentInfo, SegmentState, dump};
+pub use dump::{DumpItem, RecordInfo, RingInfo, SegmentInfo, SegmentState, dump, place_of};
 pub use failure::LogFailure;
 pub use format::RecordKind;
 pub use log::{Appended, Log, LogOptions};

@@ -40,8 +40,12 @@ pub enum ErrorKind {
         /// What does not fit.
         detail: String,
     },
-    /// The file was written by a newer version, or is not ours.
-    #[error("{} has format version {found}, this build reads up to {supported}; use a newer build", file.display())]
+    /// The file was written by a newer version, which knows a format (or a field, or a kind of record) that this build
+    /// does not.
+    #[error(
+        "{} was written by a newer version: it has format {found}, this build reads up to {supported}; use a newer build",
+        file.display()
+    )]
     UnsupportedFormat {
         /// The file.
         file: PathBuf,

@@ -91,6 +91,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The kind with the highest number.
+    pub const NEWEST: Kind = Kind::DeleteOnce;
+
     /// Decodes a stored kind; `None` if the number is unknown.
     #[must_use]
     pub fn from_u8(byte: u8) -> Option<Kind> {

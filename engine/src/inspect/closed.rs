@@ -1,7 +1,7 @@
 //! A database as its files describe it, without opening it. So this works where opening fails, starts nothing, and finds
 //! every problem rather than the first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use alluvium_base::key::KeyspaceId;
 use alluvium_base::{Error, Result};
@@ -16,6 +16,12 @@ use crate::row::TableDefinition;
 use crate::{background, db, layout, manifest, open};
 
 impl ManifestDump {
+    /// The manifest's file in `directory`.
+    #[must_use]
+    pub fn path(&self, directory: &Path) -> PathBuf {
+        layout::manifest(directory, self.number)
+    }
+
     /// What all edits together say. `directory` is named in errors.
     ///
     /// # Errors
@@ -34,16 +40,16 @@ pub struct Catalog {
     pub keyspaces: Vec<(String, KeyspaceId)>,
 }
 
-/// Reads the catalog. `directory` is named in errors.
+/// Reads the catalog. `manifest` is the file to name in errors ([`ManifestDump::path`]).
 ///
 /// # Errors
 /// `Corrupt` or `UnsupportedFormat` if an entry is not understood.
-pub fn read_catalog(directory: &Path, state: &ManifestState) -> Result<Catalog> {
+pub fn read_catalog(manifest: &Path, state: &ManifestState) -> Result<Catalog> {
     let mut catalog = Catalog::default();
     for (key, value) in &state.catalog {
-        match TableDefinition::of_catalog_entry(key, value) {
+        match TableDefinition::of_catalog_entry(key, value, manifest) {
             Some(table) => catalog.tables.push(table?),
-            None => catalog.keyspaces.extend(db::keyspace_of_catalog_entry(directory, key, value)?),
+            None => catalog.keyspaces.extend(db::keyspace_of_catalog_entry(manifest, key, value)?),
         }
     }
     Ok(catalog)
@@ -149,7 +155,7 @@ mod tests {
         let plain = database(path);
         let manifest = read_manifest(&environment, path).unwrap();
         let state = manifest.state(path).unwrap();
-        let catalog = read_catalog(path, &state).unwrap();
+        let catalog = read_catalog(&manifest.path(path), &state).unwrap();
         assert_eq!(catalog.tables.iter().map(|table| table.schema().name()).collect::<Vec<_>>(), ["t"]);
         assert_eq!(catalog.keyspaces, [("plain".to_owned(), KeyspaceId(plain as u32))]);
         assert_eq!(check_log(&environment, path, &state).unwrap().operations, 1);

@@ -17,8 +17,6 @@ use super::store::{CatalogChange, Store};
 const TABLE: u8 = b't';
 /// Version of the format of an entry.
 const FORMAT: u8 = 1;
-/// What errors call the catalog.
-const PLACE: &str = "catalog";
 
 /// A table as the catalog knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +47,11 @@ impl TableDefinition {
     }
 
     /// The table of a catalog entry; `None` if the entry is of something else.
-    pub(crate) fn of_catalog_entry(key: &[u8], value: &[u8]) -> Option<Result<TableDefinition>> {
-        (key.first() == Some(&TABLE)).then(|| TableDefinition::decode(value))
+    pub(crate) fn of_catalog_entry(key: &[u8], value: &[u8], file: &Path) -> Option<Result<TableDefinition>> {
+        let (first, name) = key.split_first()?;
+        let reading = || format!("reading the catalog entry of table {}", String::from_utf8_lossy(name));
+        (*first == TABLE)
+            .then(|| TableDefinition::decode(value, file).map_err(|error| error.context(reading())))
     }
 
     /// The table's schema.
@@ -92,26 +93,27 @@ impl TableDefinition {
         out
     }
 
-    /// Reads what [`encode`](TableDefinition::encode) wrote.
+    /// Reads what [`encode`](TableDefinition::encode) wrote. `file` says where the bytes come from, for errors.
     ///
     /// # Errors
     /// `UnsupportedFormat` for a newer format, `Corrupt` if the bytes make no sense.
-    pub fn decode(bytes: &[u8]) -> Result<TableDefinition> {
+    pub fn decode(bytes: &[u8], file: impl AsRef<Path>) -> Result<TableDefinition> {
+        let place = file.as_ref();
         let mut reader = Reader::new(bytes);
         match reader.u8() {
             Some(FORMAT) => {}
             Some(found) if found > FORMAT => {
-                let (file, supported) = (Path::new(PLACE).to_owned(), u32::from(FORMAT));
+                let (file, supported) = (place.to_owned(), u32::from(FORMAT));
                 return Err(ErrorKind::UnsupportedFormat { file, found: u32::from(found), supported }.into());
             }
-            _ => return Err(Error::corrupt(PLACE, 0, "no table begins here")),
+            _ => return Err(Error::corrupt(place, 0, "no table begins here")),
         }
         let keyspaces = decode_keyspaces(&mut reader);
         let schema = keyspaces.and_then(|keyspaces| Some((keyspaces, reader.bytes()?)));
         let Some(((primary, bound), schema)) = schema.filter(|_| reader.is_empty()) else {
-            return Err(Error::corrupt(PLACE, reader.position() as u64, "table entry is damaged"));
+            return Err(Error::corrupt(place, reader.position() as u64, "table entry is damaged"));
         };
-        let schema = Schema::decode(schema, PLACE)?;
+        let schema = Schema::decode(schema, place)?;
         let keyspace =
             |id: IndexId| bound.iter().find(|(index, _)| *index == id).map(|(_, keyspace)| *keyspace);
         let indexes: Option<Vec<KeyspaceId>> =
@@ -121,7 +123,7 @@ impl TableDefinition {
                 Ok(TableDefinition { schema: Arc::new(schema), primary, indexes })
             }
             _ => {
-                Err(Error::corrupt(PLACE, 0, format!("table {} and its keyspaces do not fit", schema.name())))
+                Err(Error::corrupt(place, 0, format!("table {} and its keyspaces do not fit", schema.name())))
             }
         }
     }
@@ -168,7 +170,8 @@ pub fn create_table(store: &impl Store, schema: Schema) -> Result<TableDefinitio
 /// # Errors
 /// `Corrupt` if its entry is damaged.
 pub fn find_table(store: &impl Store, name: &str) -> Result<Option<TableDefinition>> {
-    store.catalog_get(&catalog_key(name))?.map(|bytes| TableDefinition::decode(&bytes)).transpose()
+    let decode = |bytes: Vec<u8>| TableDefinition::decode(&bytes, store.catalog_file());
+    store.catalog_get(&catalog_key(name))?.map(decode).transpose()
 }
 
 /// The definitions of all tables, by name.
@@ -176,7 +179,8 @@ pub fn find_table(store: &impl Store, name: &str) -> Result<Option<TableDefiniti
 /// # Errors
 /// `Corrupt` if an entry is damaged.
 pub fn list_tables(store: &impl Store) -> Result<Vec<TableDefinition>> {
-    store.catalog_list(&[TABLE])?.iter().map(|(_, bytes)| TableDefinition::decode(bytes)).collect()
+    let file = store.catalog_file();
+    store.catalog_list(&[TABLE])?.iter().map(|(_, bytes)| TableDefinition::decode(bytes, &file)).collect()
 }
 
 /// Removes a table with its indexes. Handles of it find nothing any more.
@@ -186,7 +190,7 @@ pub fn list_tables(store: &impl Store) -> Result<Vec<TableDefinition>> {
 pub fn drop_table(store: &impl Store, name: &str) -> Result<()> {
     let key = catalog_key(name);
     let expected = store.catalog_get(&key)?.ok_or_else(|| Error::not_found(format!("table {name}")))?;
-    let dropped = TableDefinition::decode(&expected)?.keyspaces().collect();
+    let dropped = TableDefinition::decode(&expected, store.catalog_file())?.keyspaces().collect();
     store.catalog_change(&CatalogChange { key, expected: Some(expected), value: None, dropped })
 }
 
@@ -204,7 +208,7 @@ pub fn alter_table(
 ) -> Result<TableDefinition> {
     let key = catalog_key(name);
     let expected = store.catalog_get(&key)?.ok_or_else(|| Error::not_found(format!("table {name}")))?;
-    let before = TableDefinition::decode(&expected)?;
+    let before = TableDefinition::decode(&expected, store.catalog_file())?;
     let schema = change(&before.schema)?;
     if schema.name() != name || schema.indexes() != before.schema.indexes() {
         return Err(before.schema.mismatch("a change of columns must keep the table's name and indexes"));
@@ -277,20 +281,20 @@ mod tests {
     #[test]
     fn damage_is_an_error_and_a_newer_format_is_named() {
         let bytes = TableDefinition::allocate(&MapStore::new(), schema("t")).unwrap().encode();
-        assert!(TableDefinition::decode(&bytes).is_ok());
+        assert!(TableDefinition::decode(&bytes, "catalog").is_ok());
         for len in 0..bytes.len() {
-            assert!(TableDefinition::decode(&bytes[..len]).is_err(), "cut at {len}");
+            assert!(TableDefinition::decode(&bytes[..len], "catalog").is_err(), "cut at {len}");
         }
-        let error = TableDefinition::decode(&[9]).unwrap_err();
+        let error = TableDefinition::decode(&[9], "catalog").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::UnsupportedFormat { found: 9, .. }));
     }
 
     proptest! {
         #[test]
         fn any_bytes_never_panic(mut bytes: Vec<u8>) {
-            let _ = TableDefinition::decode(&bytes);
+            let _ = TableDefinition::decode(&bytes, "catalog");
             bytes.insert(0, FORMAT);
-            let _ = TableDefinition::decode(&bytes);
+            let _ = TableDefinition::decode(&bytes, "catalog");
         }
     }
 }

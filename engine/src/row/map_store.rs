@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Bound, Deref};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use alluvium_base::clock::SystemClock;
@@ -272,6 +273,10 @@ impl Store for MapStore {
 
     fn latches(&self) -> &Latches {
         &self.0.latches
+    }
+
+    fn catalog_file(&self) -> PathBuf {
+        PathBuf::from("catalog")
     }
 
     fn catalog_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {

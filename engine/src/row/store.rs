@@ -5,6 +5,7 @@
 //! runs over a plain sorted map in its tests ([`MapStore`](super::MapStore)).
 
 use std::ops::Deref;
+use std::path::PathBuf;
 
 use alluvium_base::Result;
 use alluvium_base::key::KeyspaceId;
@@ -96,6 +97,9 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// The latches of this store's rows.
     fn latches(&self) -> &Latches;
+
+    /// The file that holds the catalog, for errors.
+    fn catalog_file(&self) -> PathBuf;
 
     /// The catalog entry under `key`.
     ///

@@ -98,7 +98,7 @@ impl Database {
         let read = || {
             let manifest = read_manifest(&self.environment, &self.directory)?;
             let state = manifest.state(&self.directory)?;
-            let catalog = read_catalog(&self.directory, &state)?;
+            let catalog = read_catalog(&manifest.path(&self.directory), &state)?;
             Ok(Description { manifest, state, catalog })
         };
         Ok(self.retry(read)?)

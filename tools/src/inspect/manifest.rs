@@ -117,7 +117,7 @@ fn describe_catalog(change: &CatalogChange) -> String {
         _ => ("entry", show_bytes_cut(&change.key)),
     };
     let Some(value) = &change.value else { return format!("catalog: remove {kind} {name}") };
-    match (kind, TableDefinition::decode(value)) {
+    match (kind, TableDefinition::decode(value, "the catalog")) {
         ("table", Ok(table)) => {
             let keyspaces: Vec<String> = table.keyspaces().map(|keyspace| keyspace.0.to_string()).collect();
             let (version, keyspaces) = (table.schema().version(), keyspaces.join(", "));

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use alluvium_base::Result;
 use alluvium_base::fs::File;
+use alluvium_base::{Error, ErrorKind, Result};
 
 use super::RingImage;
 use crate::files::segment_path;
 use crate::format::{
-    PAGE_BYTES, RECORD_ALIGNMENT_BYTES, RECORD_HEADER_BYTES, RecordHeader, may_be_header, payload_hash,
+    PAGE_BYTES, RECORD_ALIGNMENT_BYTES, RECORD_HEADER_BYTES, RecordHeader, RecordKind, may_be_header,
+    payload_hash,
 };
 
 /// Bytes read from segments at once.
@@ -103,6 +104,22 @@ impl Source {
             }
         }
         Ok(best)
+    }
+
+    /// Refuses a record of a kind that only a newer version knows: taken for the end of the log, it would be lost.
+    pub(crate) fn refuse_unknown_kind(&mut self, address: u64) -> Result<()> {
+        let identity = self.identity;
+        let unknown = |bytes: &[u8]| RecordHeader::unknown_kind(bytes, identity, address);
+        let mut kind = unknown(self.segment_bytes(address, RECORD_HEADER_BYTES)?);
+        if let Some(ring) = self.ring.clone().filter(|_| kind.is_none()) {
+            let whole = self.compose(&ring, address, RECORD_HEADER_BYTES, ring.drained)?;
+            kind = whole.then(|| unknown(&self.scratch)).flatten();
+        }
+        let Some(kind) = kind else { return Ok(()) };
+        let (file, offset) = self.locate(address);
+        let (found, supported) = (u32::from(kind), u32::from(RecordKind::NEWEST as u8));
+        let newer = Error::from(ErrorKind::UnsupportedFormat { file, found, supported });
+        Err(newer.context(format!("the log record at byte {offset} is of kind {kind}")))
     }
 
     /// The payload of the record that was found last.

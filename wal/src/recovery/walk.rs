@@ -106,6 +106,7 @@ impl Walk {
         if at >= self.run.known && self.run.end_is_exact {
             return Ok(None);
         }
+        self.run.source.refuse_unknown_kind(at)?;
         let mut evidence = Evidence::default();
         if at >= self.run.known {
             evidence = self.look_ahead(at)?;

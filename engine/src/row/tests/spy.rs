@@ -164,6 +164,10 @@ impl Store for SpyStore {
         self.inner.latches()
     }
 
+    fn catalog_file(&self) -> std::path::PathBuf {
+        self.inner.catalog_file()
+    }
+
     fn catalog_get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.inner.catalog_get(key)
     }

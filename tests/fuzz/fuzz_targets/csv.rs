@@ -1,0 +1,4 @@
+//! `alluvium_tests::fuzz`, target `csv`, under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| alluvium_tests::fuzz::run("csv", bytes));

@@ -1,0 +1,4 @@
+//! `alluvium_tests::fuzz`, target `row`, under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| alluvium_tests::fuzz::run("row", bytes));
