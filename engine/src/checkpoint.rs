@@ -46,7 +46,7 @@ impl Db {
     ///
     /// Tables are hard-linked where possible, so that a checkpoint on the same file system costs neither time nor space
     /// (until this database replaces the tables). It is no backup: both databases share the bytes of a table, and its
-    /// damage.
+    /// damage. See [`backup`](crate::backup) for that.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().unwrap();

@@ -28,6 +28,7 @@ pub mod fuzzing {
 
 pub mod admission;
 mod background;
+pub mod backup;
 mod batch;
 mod bulk;
 mod checkpoint;
@@ -48,6 +49,7 @@ mod parts;
 mod premise;
 mod read;
 mod read_state;
+pub mod repair;
 mod replay;
 pub mod row;
 mod snapshot;

@@ -229,6 +229,23 @@ fn read_record(
     Ok(ManifestRecord { offset, bytes: u64::from(length), edit })
 }
 
+/// What `CURRENT` would say if it named manifest `number` and all of it, for a repair without `CURRENT`.
+///
+/// # Errors
+/// `Corrupt` if the header does not hold; those of reading.
+pub(crate) fn whole(fs: &dyn Fs, directory: &Path, number: u64) -> Result<Current> {
+    let path = layout::manifest(directory, number);
+    let file = fs.open(&path, OpenMode::Read)?;
+    let mut bytes = [0; HEADER_BYTES as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    let mut reader = Reader::new(&bytes);
+    let database_id = reader.take(16).and_then(|_| reader.u128()).unwrap_or_default();
+    if bytes.as_slice() != header(database_id, number) {
+        return Err(Error::corrupt(&path, 0, "the header of the manifest does not hold"));
+    }
+    Ok(Current { database_id, number, durable_bytes: file.len()? })
+}
+
 /// What all edits together say. `path` is the manifest's, for errors.
 ///
 /// # Errors

@@ -17,11 +17,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use alluvium_base::checksum::Hasher;
+use alluvium_base::checksum::{Hasher, checksum};
 use alluvium_base::fs::{Fs, OpenMode};
+use alluvium_base::random::Random;
 use alluvium_base::{Error, ErrorKind, Result};
 use alluvium_compaction::{FileMeta, ManifestState};
 
+use crate::environment::Environment;
 use crate::layout;
 use crate::manifest::{Current, Manifest};
 
@@ -151,6 +153,13 @@ pub(crate) fn state_of_copy(state: &ManifestState, database_id: u128) -> Manifes
         clean_close: false,
         ..state.clone()
     }
+}
+
+/// An identity for the database in `directory`, made without an open database.
+pub(crate) fn new_database_id(environment: &Environment, directory: &Path) -> u128 {
+    let place = directory.as_os_str().as_encoded_bytes();
+    let mut random = Random::new(checksum(environment.entropy, place));
+    u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
 }
 
 /// Refuses a directory that holds something.

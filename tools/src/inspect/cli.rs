@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 
 /// Shows what is in an Alluvium database and why it looks as it does, and checks all of it.
 ///
-/// Everything only reads. It works on a closed database; beside a process that has it open it shows what is in the
-/// files at this moment.
+/// Everything but checkpoint, backup, restore and repair --apply only reads. It works on a closed database; beside a
+/// process that has it open it shows what is in the files at this moment.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "alluvium-inspect", version, after_long_help = EXAMPLES)]
 pub struct Args {
@@ -70,6 +70,41 @@ pub enum Command {
         /// Only this table
         #[arg(value_name = "TABLE")]
         table: Option<String>,
+    },
+    /// Make a consistent copy of the database that opens as a database of its own, by hard links where possible
+    ///
+    /// Flushes the log into table files first, so no other process may have the database open. The copy shares the bytes of
+    /// its table files with the database, and their damage: it is no backup.
+    Checkpoint {
+        /// The new directory; it must not exist, or be empty
+        #[arg(value_name = "DIR")]
+        target: PathBuf,
+    },
+    /// Make, list, check and delete backups
+    #[command(subcommand, after_long_help = BACKUP_EXAMPLES)]
+    Backup(BackupCommand),
+    /// Make a database from a backup; every table file is compared with its checksum
+    Restore {
+        /// The directory of backups
+        #[arg(value_name = "BACKUPS")]
+        backups: PathBuf,
+        /// The new database's directory; it must not exist, or be empty
+        #[arg(value_name = "DIR")]
+        target: PathBuf,
+        /// This backup [default: the newest]
+        #[arg(long, value_name = "N")]
+        number: Option<u64>,
+    },
+    /// Find out what is lost in a damaged database; with --apply, make it one that works with what is left
+    ///
+    /// Reads everything. A lost or damaged CURRENT is made anew; table files that are missing or damaged are given up;
+    /// the log is read past its damage; indexes are made to agree with the rows. What was damaged is kept in a directory
+    /// damaged-N. Exit code 1 if something is to be repaired, and after --apply if something was lost. A database whose
+    /// manifest is damaged cannot be repaired: restore it from a backup.
+    Repair {
+        /// Do it; without this nothing is changed
+        #[arg(long)]
+        apply: bool,
     },
     /// Print a script that lets a shell complete commands and options
     Completions {
@@ -192,6 +227,44 @@ pub enum ManifestCommand {
     Dump,
 }
 
+/// Commands for backups.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BackupCommand {
+    /// Back up the database, which no other process may have open; only table files that no earlier backup has are copied
+    Create {
+        /// The directory of backups; it is made if it does not exist
+        #[arg(value_name = "BACKUPS")]
+        backups: PathBuf,
+        /// Copy every table file anew, so that nothing is shared with earlier backups
+        #[arg(long)]
+        full: bool,
+    },
+    /// The backups that there are; exit code 1 if one cannot be read
+    List {
+        /// The directory of backups
+        #[arg(value_name = "BACKUPS")]
+        backups: PathBuf,
+    },
+    /// Read backups in full and compare them with their checksums; exit code 1 if something is wrong
+    Verify {
+        /// The directory of backups
+        #[arg(value_name = "BACKUPS")]
+        backups: PathBuf,
+        /// Only this one
+        #[arg(value_name = "N")]
+        number: Option<u64>,
+    },
+    /// Delete a backup and the table files that no other one needs
+    Delete {
+        /// The directory of backups
+        #[arg(value_name = "BACKUPS")]
+        backups: PathBuf,
+        /// Its number
+        #[arg(value_name = "N")]
+        number: u64,
+    },
+}
+
 /// How many rows at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -272,6 +345,19 @@ Examples:
     alluvium-inspect sst verify data/00000007.sst
     alluvium-inspect sst layout data/00000007.sst";
 
+const BACKUP_EXAMPLES: &str = "\
+Examples:
+  Every night: what is new is copied, everything else is shared with earlier backups
+    alluvium-inspect --db data backup create /safe/backups
+
+  Can the newest ones be relied on? Then the oldest may go:
+    alluvium-inspect backup verify /safe/backups
+    alluvium-inspect backup list /safe/backups
+    alluvium-inspect backup delete /safe/backups 1
+
+  Back to a database:
+    alluvium-inspect restore /safe/backups data-again --number 7";
+
 const EXAMPLES: &str = "\
 Examples:
   What is in the database, and is it in good shape?
@@ -298,6 +384,13 @@ Examples:
     alluvium-inspect --db data verify --deep
     alluvium-inspect --db data index-check
 
+  A copy to look at or to test with; a backup:
+    alluvium-inspect --db data checkpoint data-copy
+    alluvium-inspect --db data backup create /safe/backups
+
+  What would a repair have to give up?
+    alluvium-inspect --db data repair
+
   What is in one table file, in the log, in the manifest?
     alluvium-inspect --db data sst scan 7 --limit 20
     alluvium-inspect sst props data/00000007.sst
@@ -314,7 +407,7 @@ How values are shown:
 
 Exit codes:
   0  fine
-  1  verify, sst verify or index-check found problems
+  1  verify, sst verify, index-check, repair, backup list or backup verify found problems
   2  the command line does not make sense
   4  there is no such database, table, index, column or file
   5  something that had to be read is damaged, or was written by a newer version
@@ -334,10 +427,10 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_help_parse() {
-        let all = [EXAMPLES, ROWS_EXAMPLES, EXPLAIN_EXAMPLES, SST_EXAMPLES].join("\n");
+        let all = [EXAMPLES, ROWS_EXAMPLES, EXPLAIN_EXAMPLES, SST_EXAMPLES, BACKUP_EXAMPLES].join("\n");
         let examples: Vec<&str> =
             all.lines().filter(|line| line.starts_with("    alluvium-inspect")).collect();
-        assert_eq!(examples.len(), 15 + 4 + 3 + 4);
+        assert_eq!(examples.len(), 18 + 4 + 3 + 4 + 5);
         for example in examples {
             let command = example.split(" | ").next().unwrap();
             let words = command.split_whitespace().map(|word| word.trim_matches('\''));

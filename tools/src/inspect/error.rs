@@ -33,7 +33,7 @@ pub enum InspectError {
 pub mod exit {
     /// All is fine.
     pub const FINE: u8 = 0;
-    /// `verify`, `sst verify` or `index-check` found problems.
+    /// `verify`, `sst verify`, `index-check`, `repair`, `backup list` or `backup verify` found problems.
     pub const PROBLEMS: u8 = 1;
     /// The command line does not make sense.
     pub const USAGE: u8 = 2;

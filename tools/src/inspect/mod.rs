@@ -1,14 +1,16 @@
 //! The inspector: what is in a database, why it looks as it does, and whether it is intact.
 //!
-//! Everything only reads. Each command is one module: it gathers a report, a plain value, and prints it as text or as
-//! JSON. What a command needs of the engine is [`alluvium::inspect`] (files, manifest, log, without opening the
-//! database) and the public row interface (rows, plans, the index check). Shared by all: [`database`] finds and reads
-//! the directory, [`names`] shows bytes as rows, [`usage`] sums up sizes, [`text`], [`grid`] and [`output`] print.
+//! Everything but [`copies`] and [`repair`] only reads. Each command is one module: it gathers a report, a plain value,
+//! and prints it as text or as JSON. What a command needs of the engine is [`alluvium::inspect`] (files, manifest, log,
+//! without opening the database) and the public row interface (rows, plans, the index check). Shared by all:
+//! [`database`] finds and reads the directory, [`names`] shows bytes as rows, [`usage`] sums up sizes, [`text`],
+//! [`grid`] and [`output`] print.
 //!
 //! The commands `overview`, `tables`, `verify`, `manifest dump`, `wal dump` and `sst` do not open the database, so that
 //! they work on a damaged one; `rows`, `explain` and `index-check` open it for reading.
 
 pub mod cli;
+pub mod copies;
 pub mod database;
 pub mod error;
 pub mod grid;
@@ -17,6 +19,7 @@ pub mod manifest;
 pub mod names;
 pub mod output;
 pub mod overview;
+pub mod repair;
 pub mod rows;
 pub mod sst;
 pub mod tables;
@@ -56,6 +59,11 @@ fn dispatch(args: &Args, output: &mut Output<'_>) -> Result<u8> {
     let db = args.db.as_deref();
     match &args.command {
         Command::Sst(command) => return sst::run(db, command, output),
+        Command::Backup(command) => return copies::backup(db, command, output),
+        Command::Restore { backups, target, number } => {
+            copies::restore(backups, target, *number, output)?;
+            return Ok(exit::FINE);
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             let mut command = Args::command();
@@ -79,8 +87,10 @@ fn on_database(args: &Args, database: &Database, output: &mut Output<'_>) -> Res
         Command::Manifest(ManifestCommand::Dump) => manifest::run(database, output)?,
         Command::Verify { deep } => return verify::run(database, *deep, output),
         Command::IndexCheck { table } => return index_check::run(database, table.as_deref(), output),
-        // Handled by `dispatch`: they need no database.
-        Command::Sst(_) | Command::Completions { .. } => {}
+        Command::Repair { apply } => return repair::run(database, *apply, output),
+        Command::Checkpoint { target } => copies::checkpoint(database, target, output)?,
+        // Handled by `dispatch`: they need no database, or not always.
+        Command::Sst(_) | Command::Backup(_) | Command::Restore { .. } | Command::Completions { .. } => {}
     }
     Ok(exit::FINE)
 }

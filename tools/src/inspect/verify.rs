@@ -82,13 +82,13 @@ struct Report {
 }
 
 const MANIFEST_ADVICE: &str = "restore the whole database from a backup; without the manifest its table files cannot be \
-                               put together";
-const LOG_ADVICE: &str = "opening refuses this; with recovery mode Salvage it reads on behind the damage and reports what \
-                          it lost. Keep a copy of the directory before";
-const ROWS_ADVICE: &str = "restore the database from a backup; reads of what lies elsewhere still work, and bulk-load or \
-                           copy the rows that can be read if there is none";
-const INDEXES_ADVICE: &str = "only entries of indexes are in it: the rows are intact. Copy the rows into a new table, \
-                              which builds the indexes anew";
+                               put together. If only CURRENT is damaged, repair makes it anew";
+const LOG_ADVICE: &str = "opening refuses this; repair (or recovery mode Salvage) reads on behind the damage and reports \
+                          what it lost. Keep a copy of the directory before";
+const ROWS_ADVICE: &str = "restore the database from a backup; reads of what lies elsewhere still work. If there is none, \
+                           repair gives the file up and says what is lost with it";
+const INDEXES_ADVICE: &str = "only entries of indexes are in it: the rows are intact. repair --apply gives the file \
+                              up and writes the entries anew";
 
 /// Checks the database. Returns the exit code.
 ///

@@ -92,3 +92,50 @@ fn many_problems_are_counted_and_some_are_named() {
     });
     assert_eq!((check.indexes[0].problem_count, check.indexes[0].problems.len()), (200, 100));
 }
+
+/// Damages the store behind the table's back and rebuilds its indexes.
+fn rebuild_after(damage: impl FnOnce(&Table<MapStore>, &mut MapBatch)) -> (IndexRebuild, IndexCheck) {
+    let store = MapStore::new();
+    let table = table(&store);
+    assert_eq!(table.rebuild_indexes(()).unwrap(), IndexRebuild::default(), "there is nothing to put right");
+    let mut batch = MapBatch::default();
+    damage(&table, &mut batch);
+    store.apply(&batch, ()).unwrap();
+    let rebuilt = table.rebuild_indexes(()).unwrap();
+    (rebuilt, table.check_indexes().unwrap())
+}
+
+#[test]
+fn rebuilding_puts_every_kind_of_difference_right_and_changes_nothing_else() {
+    type Damage = fn(&Table<MapStore>, &mut MapBatch);
+    let cases: [(u64, u64, Damage); 5] = [
+        (0, 1, |table, batch| batch.delete(keyspaces(table)[1], &[5, 5]).unwrap()),
+        (2, 0, |table, batch| batch.delete(keyspaces(table)[0], &[5]).unwrap()),
+        (1, 1, |table, batch| batch.put(keyspaces(table)[1], &[5, 5], &[0x10, 77]).unwrap()),
+        (1, 1, |table, batch| batch.put(keyspaces(table)[2], &[5], &[1, 6]).unwrap()),
+        (1, 0, |table, batch| batch.put(keyspaces(table)[1], &[], b"").unwrap()),
+    ];
+    for (number, (removed, written, damage)) in cases.into_iter().enumerate() {
+        let (rebuilt, check) = rebuild_after(damage);
+        let expected = IndexRebuild { removed, written, ..IndexRebuild::default() };
+        assert_eq!(rebuilt, expected, "case {number}");
+        assert!(check.is_clean(), "case {number}: {check:?}");
+    }
+}
+
+#[test]
+fn rebuilding_leaves_entries_of_damaged_rows_alone_and_counts_rows_that_share_a_unique_key() {
+    let (rebuilt, check) =
+        rebuild_after(|table, batch| batch.put(keyspaces(table)[0], &[5], b"\x01\x99").unwrap());
+    assert_eq!(rebuilt, IndexRebuild { damaged_rows: 1, ..IndexRebuild::default() });
+    assert_eq!((check.damaged_rows, check.indexes[0].entries), (1, 200));
+    // A row that has come back from the dead with a value that another row has by now.
+    let store = MapStore::new();
+    let table = table(&store);
+    let row = store.get(None, keyspaces(&table)[0], &[7]).unwrap().unwrap().to_vec();
+    let mut batch = MapBatch::default();
+    batch.put(keyspaces(&table)[0], &[207], &row).unwrap();
+    store.apply(&batch, ()).unwrap();
+    let rebuilt = table.rebuild_indexes(()).unwrap();
+    assert_eq!(rebuilt, IndexRebuild { written: 1, conflicts: 1, ..IndexRebuild::default() });
+}
