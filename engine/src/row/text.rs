@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | bool | `true`, `false` | `t`, `f`, `1`, `0`, any case |
 //! | integers | `-42` | leading `+` and zeros |
-//! | floats | the shortest decimal that reads back the same, `inf`, `-inf`, `NaN` | exponents |
+//! | floats | the shortest decimal that reads back the same, `inf`, `-inf`, `NaN` | exponents, `infinity`, more digits than the type keeps (rounded to the nearest); beyond the largest finite number is out of range |
 //! | decimal(p,s) | exactly s digits behind the point | fewer digits, exponents, if nothing is lost |
 //! | text, json | itself (JSON in canonical form) | any JSON |
 //! | bytes | `0x` and lower-case hexadecimal | upper case, `\x` |
@@ -53,8 +53,8 @@ impl Type {
             Type::U16 => unsigned::<u16>(text),
             Type::U32 => unsigned::<u32>(text),
             Type::U64 => unsigned::<u64>(text),
-            Type::F32 => float(text).map(|value: f32| Value::F32(canonical_f32(value))),
-            Type::F64 => float(text).map(|value: f64| Value::F64(canonical_f64(value))),
+            Type::F32 => float(text, f32::is_infinite).map(|value| Value::F32(canonical_f32(value))),
+            Type::F64 => float(text, f64::is_infinite).map(|value| Value::F64(canonical_f64(value))),
             Type::Decimal { precision, scale } => decimal(text, precision, scale),
             Type::Text => Ok(Value::Text(text.to_owned())),
             Type::Bytes => parse_hex(text)
@@ -106,8 +106,13 @@ fn unsigned<T: std::str::FromStr<Err = std::num::ParseIntError> + Into<u64>>(
     text.parse::<T>().map(|value| Value::UInt(value.into())).map_err(|error| integer_failure(&error))
 }
 
-fn float<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "expected a number")
+fn float<T: std::str::FromStr + Copy>(text: &str, is_infinite: fn(T) -> bool) -> Result<T, &'static str> {
+    let value = text.parse().map_err(|_| "expected a number")?;
+    // Infinity is written as a word. Digits that become it are a finite number that the type does not hold.
+    if is_infinite(value) && text.bytes().any(|byte| byte.is_ascii_digit()) {
+        return Err("out of range");
+    }
+    Ok(value)
 }
 
 /// Digits with an optional sign, point and exponent, as an exact scaled integer.
@@ -227,6 +232,24 @@ mod tests {
         assert_eq!(reason(Type::I8, "-129"), "out of range");
         assert_eq!(reason(Type::I8, " 1"), "expected an integer");
         assert_eq!(reason(Type::I64, "1.0"), "expected an integer");
+    }
+
+    #[test]
+    fn finite_texts_beyond_a_float_became_infinity() {
+        for (ty, text) in
+            [(Type::F64, "1e309"), (Type::F64, "-1e309"), (Type::F32, "3.5e38"), (Type::F32, "-1e39")]
+        {
+            assert_eq!(reason(ty, text), "out of range", "{text}");
+        }
+        let digits = "9".repeat(400);
+        assert_eq!(reason(Type::F64, &digits), "out of range");
+        for text in ["inf", "-inf", "INF", "infinity", "+inf"] {
+            let value = if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY };
+            assert_eq!(Type::F64.parse(text), Ok(Value::F64(value)), "{text}");
+        }
+        assert_eq!(Type::F64.parse("1.7976931348623157e308"), Ok(Value::F64(f64::MAX)));
+        assert_eq!(Type::F32.parse("3.4028235e38"), Ok(Value::F32(f32::MAX)));
+        assert_eq!(reason(Type::F64, "x"), "expected a number");
     }
 
     #[test]
