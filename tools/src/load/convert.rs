@@ -59,6 +59,9 @@ impl<'p> Converter<'p> {
         owned: &'a mut Owned,
         spent: Vec<ValueRef<'_>>,
     ) -> Result<Vec<ValueRef<'a>>, Box<Reject>> {
+        if let Some(byte) = row.malformed_byte {
+            return Err(self.text_behind_a_quote(row, byte));
+        }
         if row.len() != self.columns.len() {
             return Err(self.wrong_number_of_fields(row));
         }
@@ -93,8 +96,27 @@ impl<'p> Converter<'p> {
         Ok(values)
     }
 
-    fn wrong_number_of_fields(&self, row: Row<'_>) -> Box<Reject> {
+    fn text_behind_a_quote(&self, row: Row<'_>, byte: u64) -> Box<Reject> {
+        Box::new(Reject {
+            place: row.place,
+            byte: Some(row.byte),
+            column: None,
+            expected: None,
+            text: Some(self.joined(row)),
+            reason: format!(
+                "text behind a closing quote, at byte {byte} (a quote inside of a quoted field must be doubled)"
+            ),
+            advice: None,
+        })
+    }
+
+    /// The fields of a row with delimiters between them.
+    fn joined(&self, row: Row<'_>) -> String {
         let fields: Vec<_> = row.fields().map(String::from_utf8_lossy).collect();
+        fields.join(&self.delimiter.to_string())
+    }
+
+    fn wrong_number_of_fields(&self, row: Row<'_>) -> Box<Reject> {
         let plural = |count: usize| if count == 1 { "field" } else { "fields" };
         let (found, expected) = (row.len(), self.columns.len());
         Box::new(Reject {
@@ -102,7 +124,7 @@ impl<'p> Converter<'p> {
             byte: Some(row.byte),
             column: None,
             expected: Some(format!("{expected} {}", plural(expected))),
-            text: Some(fields.join(&self.delimiter.to_string())),
+            text: Some(self.joined(row)),
             reason: format!("the row has {found} {}", plural(found)),
             advice: None,
         })

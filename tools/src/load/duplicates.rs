@@ -25,7 +25,7 @@ use crate::load::rejects::Reject;
 use crate::load::sort::merge::{Merge, Run};
 use crate::load::target::LoadTarget;
 
-/// With `--on-duplicate error` the search ends when it has found so many.
+/// The search ends when the load is bound to fail and so many have been found.
 const ERRORS_MAX: u64 = 1000;
 
 /// Rows that are not loaded although they were read well: sorted places.
@@ -92,31 +92,35 @@ pub fn find<T: LoadTarget>(job: &Job<'_, T>, runs: &[Vec<Run>], rows: u64) -> Re
         if matches!(mode, OnDuplicate::Error | OnDuplicate::Reject) {
             others.iter().try_for_each(|&place| reject(job, &decoder, 0, key, place, keeper))?;
         }
-        Ok(if has_enough(job, 0) { Walk::Stop } else { Walk::On })
+        Ok(next_step(job, 0))
     })?;
     if matches!(mode, OnDuplicate::First | OnDuplicate::Last) {
         losers.superseded = gone.len() as u64;
     }
     losers.add(gone);
-    if !has_enough(job, 0) {
+    if matches!(next_step(job, 0), Walk::On) {
         let rejected = find_in_unique_indexes(job, runs, &losers, &decoder)?;
         losers.add(rejected);
     }
     if mode == OnDuplicate::Error && !losers.is_empty() {
-        job.rejects.flush()?;
+        job.rejects.publish()?;
         return Err(duplicates_error(job, losers.len()));
     }
     job.rejects.check(rows)?;
     Ok(losers)
 }
 
-/// True if the load is bound to fail, and there are as many errors to tell as anyone will read. `more` errors are
-/// certain, but not yet on record.
-fn has_enough<T>(job: &Job<'_, T>, more: u64) -> bool {
+/// Whether to look for more: not if the load is bound to fail, and there are as many errors to tell as anyone will read.
+/// `more` errors are certain, but not yet on record.
+fn next_step<T>(job: &Job<'_, T>, more: u64) -> Walk {
     let count = job.rejects.count() + more;
-    let listed = job.settings.on_duplicate == OnDuplicate::Error && count >= ERRORS_MAX;
-    listed
-        || (job.settings.on_duplicate != OnDuplicate::Error && job.rejects.would_be_too_many_for_good(count))
+    let will_fail =
+        job.settings.on_duplicate == OnDuplicate::Error || job.rejects.would_be_too_many_for_good(count);
+    if !will_fail || count < ERRORS_MAX {
+        return Walk::On;
+    }
+    job.rejects.stop_early();
+    Walk::Stop
 }
 
 fn find_in_unique_indexes<T: LoadTarget>(
@@ -135,7 +139,7 @@ fn find_in_unique_indexes<T: LoadTarget>(
             groups.push(Group { target, key: key.into(), places: places.to_vec() });
             // Of n rows with one key, n − 1 will have to go.
             violations += places.len() as u64 - 1;
-            Ok(if has_enough(job, violations) { Walk::Stop } else { Walk::On })
+            Ok(next_step(job, violations))
         })?;
         Ok(groups)
     };

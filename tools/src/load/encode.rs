@@ -92,6 +92,7 @@ pub fn run<T: LoadTarget>(job: &Job<'_, T>) -> Result<Encoded> {
 fn read_inputs<T: Sync>(job: &Job<'_, T>, full: &SyncSender<Batch>, empty: &Receiver<Batch>) -> Result<()> {
     for (number, input) in job.plan.inputs.iter().enumerate() {
         if job.is_over() {
+            job.rejects.stop_early();
             break;
         }
         read_input(job, number as u16, input, full, empty).inspect_err(|_| job.fail())?;
@@ -115,17 +116,19 @@ fn read_input<T: Sync>(
         let (blocks, _) = UnpackedBlocks::start(scope, input);
         let blocks = Timed { blocks, progress };
         let mut reader = RowReader::new(name.clone(), blocks, planned.dialect.delimiter)?;
-        if planned.dialect.has_header {
-            reader.read_row(&mut Batch::default())?;
-        }
+        planned.dialect.go_to_data(&mut reader)?;
         loop {
             let Ok(mut batch) = progress.timed(&progress.waits.workers, || empty.recv()) else {
                 return Ok(());
             };
+            batch.clear(number, progress.rows.get());
             if job.is_over() {
+                // To know whether there would have been more. What is wrong with it does not matter any more.
+                if reader.read_batch(&mut batch).unwrap_or(true) {
+                    job.rejects.stop_early();
+                }
                 return Ok(());
             }
-            batch.clear(number, progress.rows.get());
             let more = reader.read_batch(&mut batch)?;
             let bytes = input_bytes.load(Ordering::Relaxed);
             progress.read_bytes.add(bytes - std::mem::replace(&mut counted_bytes, bytes));
@@ -181,7 +184,9 @@ impl<'a, 'j, T: LoadTarget> Worker<'a, 'j, T> {
         loop {
             let received = full.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(batch) = received else { break };
-            if outcome.is_ok() && !self.job.is_over() {
+            if self.job.is_over() {
+                self.job.rejects.stop_early();
+            } else if outcome.is_ok() {
                 outcome = self.encode_batch(&batch).inspect_err(|_| self.job.fail());
             }
             // Fails when the reader has ended: then nobody needs the batch.

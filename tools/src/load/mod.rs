@@ -12,6 +12,7 @@
 
 pub mod cli;
 pub mod convert;
+pub mod directory;
 pub mod display;
 pub mod duplicates;
 pub mod encode;
@@ -26,7 +27,9 @@ pub mod plan;
 pub mod plan_report;
 pub mod progress;
 pub mod rejects;
+pub mod rejects_file;
 pub mod run;
+pub mod sample;
 pub mod sniff;
 pub mod sort;
 pub mod summary;

@@ -7,29 +7,19 @@
 //! A file is closed again and reopened for loading. What cannot be opened twice (standard input, a pipe) stays open,
 //! with the sampled bytes put back in front.
 
-use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use alluvium::row::{Index, Schema, Type};
-use alluvium_base::checksum;
 
 use crate::load::cli::Args;
 use crate::load::cli::spec::IndexSpec;
 use crate::load::error::{LoadError, Result};
-use crate::load::input::blocks::SampleBlocks;
 use crate::load::input::open::{InputName, OpenInput, Packing};
-use crate::load::input::rows::{Batch, RowReader};
 use crate::load::null_strings::NullStrings;
 use crate::load::place::INPUTS_MAX;
+use crate::load::sample::{HEAD_BYTES, Head, SAMPLE_BYTES, SAMPLED_INPUTS, Sampler};
 use crate::load::sniff::column::ColumnSample;
-use crate::load::sniff::dialect::{self, Dialect};
-
-/// Rows of each input that are looked at.
-const SAMPLE_ROWS: usize = 10_000;
-/// Bytes of the first inputs that are looked at; of further ones only as many as delimiter and header need.
-const SAMPLE_BYTES: usize = 4 << 20;
-const SAMPLED_INPUTS: usize = 16;
-const HEAD_BYTES: usize = 64 << 10;
+use crate::load::sniff::dialect::Dialect;
 
 /// Name of the column that `--row-id` adds.
 pub const ROW_ID: &str = "row_id";
@@ -52,6 +42,24 @@ pub struct Plan {
     pub estimated_rows: Option<u64>,
     /// About how many unpacked bytes there are in all.
     pub estimated_bytes: Option<u64>,
+}
+
+impl Plan {
+    /// What the user must know about the first rows: of the first input whose first row could be names or data.
+    #[must_use]
+    pub fn header_note(&self) -> Option<String> {
+        let doubtful = self.inputs.iter().find(|input| !input.dialect.header_is_certain)?;
+        let (name, dialect) = (&doubtful.name, &doubtful.dialect);
+        let taken = match dialect.has_header {
+            true => format!(
+                "the first row is taken as column names, {} (say --header no otherwise)",
+                dialect.columns.join(", ")
+            ),
+            false => "the first row is taken as data (say --header yes if it holds the names of the columns)"
+                .to_owned(),
+        };
+        Some(format!("{name}: {taken}"))
+    }
 }
 
 /// One input and what it looks like.
@@ -125,108 +133,12 @@ pub fn make(args: &Args) -> Result<Plan> {
         columns,
         schema,
         row_id: args.row_id,
-        sampled_rows: sampler.rows,
+        sampled_rows: sampler.rows(),
         estimated_rows: estimated_bytes.and_then(|bytes| sampler.estimate_rows(bytes)),
         estimated_bytes,
         nulls: nulls.clone(),
         inputs,
     })
-}
-
-/// What the sampled rows of all inputs show.
-struct Sampler<'a> {
-    nulls: &'a NullStrings,
-    columns: Vec<ColumnSample>,
-    /// For suggesting a key when none is given: the hashes of each column's texts.
-    distinct: Option<Vec<HashSet<u64>>>,
-    rows: u64,
-    /// Unpacked bytes of the sampled rows.
-    row_bytes: u64,
-    /// True while the samples are all that there is.
-    complete: bool,
-    /// Unpacked and stored bytes of what was read of packed inputs.
-    unpacked: u64,
-    stored: u64,
-}
-
-impl<'a> Sampler<'a> {
-    fn new(nulls: &'a NullStrings, find_key: bool) -> Sampler<'a> {
-        let distinct = find_key.then(Vec::new);
-        Sampler {
-            nulls,
-            columns: Vec::new(),
-            distinct,
-            rows: 0,
-            row_bytes: 0,
-            complete: true,
-            unpacked: 0,
-            stored: 0,
-        }
-    }
-
-    /// Samples the rows in `head`; `whole` says that the input ends there.
-    fn add(&mut self, name: &InputName, head: &[u8], whole: bool, dialect: &Dialect) -> Result<()> {
-        self.columns.resize_with(dialect.columns.len(), ColumnSample::default);
-        if let Some(distinct) = &mut self.distinct {
-            distinct.resize_with(dialect.columns.len(), HashSet::new);
-        }
-        let mut reader = RowReader::new(name.clone(), SampleBlocks::new(head.to_vec()), dialect.delimiter)?;
-        let mut batch = Batch::default();
-        if dialect.has_header {
-            reader.read_row(&mut batch)?;
-        }
-        batch.clear(0, 0);
-        let mut start = reader.byte();
-        let mut ended = false;
-        for _ in 0..SAMPLE_ROWS {
-            batch.clear(0, 0);
-            // A row that is cut off by the end of the sample says nothing; one that is broken is for the load to tell.
-            ended = !reader.read_row(&mut batch).unwrap_or(false);
-            if ended || (!whole && reader.byte() == head.len() as u64) {
-                break;
-            }
-            self.row_bytes += reader.byte() - start;
-            start = reader.byte();
-            self.rows += 1;
-            for row in batch.rows().filter(|row| row.len() == dialect.columns.len()) {
-                for (at, field) in row.fields().enumerate() {
-                    self.columns[at].add(field, self.nulls.says_nothing(field));
-                    if let Some(distinct) = &mut self.distinct {
-                        distinct[at].insert(checksum::checksum(0, field));
-                    }
-                }
-            }
-        }
-        self.complete &= whole && ended;
-        Ok(())
-    }
-
-    fn estimate_bytes(&self, inputs: &[PlannedInput]) -> Option<u64> {
-        let mut total = 0;
-        for input in inputs {
-            let stored = input.stored_bytes?;
-            total += match input.packing {
-                Packing::Plain => stored,
-                _ if self.stored == 0 => return None,
-                _ => (stored as f64 * self.unpacked as f64 / self.stored as f64) as u64,
-            };
-        }
-        Some(total)
-    }
-
-    fn estimate_rows(&self, bytes: u64) -> Option<u64> {
-        if self.complete {
-            return Some(self.rows);
-        }
-        (self.row_bytes > 0).then(|| (bytes as f64 * self.rows as f64 / self.row_bytes as f64) as u64)
-    }
-
-    /// Columns that are never NULL and never the same in the sample.
-    fn key_candidates<'b>(&self, names: &'b [PlannedColumn]) -> Vec<&'b str> {
-        let Some(distinct) = self.distinct.as_ref().filter(|_| self.rows > 1) else { return Vec::new() };
-        let is_key = |at: usize| self.columns[at].nulls == 0 && distinct[at].len() as u64 == self.rows;
-        (0..distinct.len()).filter(|&at| is_key(at)).map(|at| names[at].name.as_str()).collect()
-    }
 }
 
 /// Opens one input, finds its dialect and samples it.
@@ -238,25 +150,21 @@ fn look_at(
     sampler: &mut Sampler<'_>,
 ) -> Result<PlannedInput> {
     let mut input = OpenInput::open(name)?;
-    let mut head = vec![0; if number < SAMPLED_INPUTS { SAMPLE_BYTES } else { HEAD_BYTES }];
-    let filled = input.read(&mut head)?;
-    let whole = filled < head.len();
-    head.truncate(filled);
-    let dialect = dialect::sniff(name, &head, args.format, args.header)?;
+    let is_sampled = number < SAMPLED_INPUTS;
+    let bytes = if is_sampled { SAMPLE_BYTES } else { HEAD_BYTES };
+    let head = Head::read(&mut input, bytes, args.format, args.header)?;
     if let Some(first) = first {
-        check_same_columns(first, name, &dialect)?;
+        check_same_columns(first, name, &head.dialect)?;
     }
-    if input.packing != Packing::Plain {
-        sampler.unpacked += filled as u64;
-        sampler.stored += input.read_bytes.load(std::sync::atomic::Ordering::Relaxed);
-    }
-    if number < SAMPLED_INPUTS {
-        sampler.add(name, &head, whole, &dialect)?;
+    sampler.add_packing(&input, &head);
+    if is_sampled {
+        sampler.add(name, &head)?;
     } else {
-        sampler.complete = false;
+        sampler.skip();
     }
+    let Head { bytes, dialect, .. } = head;
     let (packing, stored_bytes) = (input.packing, input.stored_bytes);
-    let kept = Mutex::new(stored_bytes.is_none().then(|| input.with_head(head)));
+    let kept = Mutex::new(stored_bytes.is_none().then(|| input.with_head(bytes)));
     Ok(PlannedInput { name: name.clone(), packing, stored_bytes, dialect, kept })
 }
 
@@ -325,7 +233,7 @@ fn plan_columns(
             note: guess.note.filter(|_| given.is_none()),
         }
     };
-    Ok(names.iter().zip(&sampler.columns).map(plan).collect())
+    Ok(names.iter().zip(sampler.columns()).map(plan).collect())
 }
 
 /// A table needs a key; without one, names the columns that could be it.
@@ -333,14 +241,15 @@ fn check_key(args: &Args, columns: &[PlannedColumn], input: &InputName, sampler:
     if args.primary_key.is_some() || args.row_id {
         return Ok(());
     }
-    let candidates = sampler.key_candidates(columns);
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    let candidates = sampler.key_candidates(&names);
     let advice = match candidates.as_slice() {
         [] => "No single column differs in every sampled row; several together may: --primary-key COL,COL,…"
             .to_owned(),
         names => {
             format!(
                 "In the first {} rows, each of these differs in every row: {}",
-                sampler.rows,
+                sampler.rows(),
                 names.join(", ")
             )
         }

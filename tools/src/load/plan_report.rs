@@ -33,6 +33,8 @@ struct JsonInput {
     stored_bytes: Option<u64>,
     delimiter: &'static str,
     header: bool,
+    /// False if the first row could as well be the other thing.
+    header_is_certain: bool,
 }
 
 #[derive(Serialize)]
@@ -68,6 +70,7 @@ pub fn to_json(plan: &Plan, args: &Args) -> String {
         stored_bytes: input.stored_bytes,
         delimiter: input.dialect.delimiter_name(),
         header: input.dialect.has_header,
+        header_is_certain: input.dialect.header_is_certain,
     });
     let columns = plan.columns.iter().map(|column| JsonColumn {
         name: column.name.clone(),
@@ -118,6 +121,9 @@ fn write_text(out: &mut String, plan: &Plan, args: &Args) -> std::fmt::Result {
             "  {name}  {packing}, {stored}; separated by {}, {header}",
             input.dialect.delimiter_name()
         )?;
+    }
+    if let Some(note) = plan.header_note() {
+        writeln!(out, "  note: {note}")?;
     }
     if let (Some(rows), Some(bytes)) = (plan.estimated_rows, plan.estimated_bytes) {
         writeln!(out, "  about {} rows, {} unpacked", grouped(round(rows)), Size(bytes))?;

@@ -5,20 +5,17 @@
 //! to come, the load ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use alluvium::row::Type;
-use alluvium_base::Error;
 use serde::Serialize;
 
 use crate::load::cli::size::ErrorLimit;
 use crate::load::error::{LoadError, Result};
 use crate::load::input::open::InputName;
 use crate::load::place::Place;
+use crate::load::rejects_file::RejectsFile;
 use crate::load::sniff::column::shell_word;
 use crate::load::summary::grouped;
 
@@ -75,33 +72,34 @@ pub struct Rejects {
     inputs: Vec<InputName>,
     limit: ErrorLimit,
     count: AtomicU64,
+    /// True if rows were not looked at, since the load fails without them.
+    stopped_early: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
-    file: Option<(BufWriter<File>, PathBuf)>,
+    file: Option<RejectsFile>,
     shown: BTreeMap<Place, Reject>,
 }
 
 impl Rejects {
-    /// No rejects yet. An existing file at `path` is emptied: it would be about another load.
-    ///
-    /// # Errors
-    /// Those of creating the file.
-    pub fn new(inputs: Vec<InputName>, limit: ErrorLimit, path: Option<&Path>) -> Result<Rejects> {
-        let create = |path: &Path| match File::create(path) {
-            Ok(file) => Ok((BufWriter::new(file), path.to_owned())),
-            Err(error) => Err(Error::io("create", path, &error)),
-        };
-        let file = path.map(create).transpose()?;
+    /// No rejects yet; all that come go to `file`.
+    #[must_use]
+    pub fn new(inputs: Vec<InputName>, limit: ErrorLimit, file: Option<RejectsFile>) -> Rejects {
         let state = State { file, shown: BTreeMap::new() };
-        Ok(Rejects { inputs, limit, count: AtomicU64::new(0), state: Mutex::new(state) })
+        let (count, stopped_early) = (AtomicU64::new(0), AtomicBool::new(false));
+        Rejects { inputs, limit, count, stopped_early, state: Mutex::new(state) }
     }
 
     /// Number of rejects so far.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Notes that rows were not looked at: there may be more rejects than are counted.
+    pub fn stop_early(&self) {
+        self.stopped_early.store(true, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -115,7 +113,7 @@ impl Rejects {
     pub fn add(&self, reject: Reject) -> Result<()> {
         self.count.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
-        if let Some((file, path)) = &mut state.file {
+        if let Some(file) = &mut state.file {
             let line = Line {
                 file: self.name(reject.place),
                 line: reject.place.line(),
@@ -125,10 +123,8 @@ impl Rejects {
                 text: reject.text.as_deref(),
                 reason: &reject.reason,
             };
-            serde_json::to_writer(&mut *file, &line)
-                .map_err(std::io::Error::from)
-                .and_then(|()| file.write_all(b"\n"))
-                .map_err(|error| Error::io("write", path.as_path(), &error))?;
+            // Cannot fail: the keys are strings and nothing writes.
+            file.add(&serde_json::to_string(&line).unwrap_or_default())?;
         }
         if state.shown.len() < SHOWN
             || state.shown.keys().next_back().is_some_and(|last| reject.place < *last)
@@ -153,38 +149,34 @@ impl Rejects {
         self.limit.is_exceeded_for_good(count)
     }
 
-    /// Completes the file; an error if there are too many rejects among `rows` rows.
+    /// Publishes the file; an error if there are too many rejects among `rows` rows.
     ///
     /// # Errors
     /// `TooManyErrors`, which shows the first rejects; those of writing the file.
     pub fn check(&self, rows: u64) -> Result<()> {
-        self.flush()?;
+        self.publish()?;
         let count = self.count();
         if !self.limit.is_exceeded(count, rows) {
             return Ok(());
         }
+        let at_least = if self.stopped_early.load(Ordering::Relaxed) { "at least " } else { "" };
         let were = if count == 1 { "1 row was".to_owned() } else { format!("{} rows were", grouped(count)) };
         let limit = match self.limit {
             ErrorLimit::Rows(most) => grouped(most),
             ErrorLimit::Percent(_) => format!("{} of {} rows", self.limit, grouped(rows)),
         };
         Err(LoadError::TooManyErrors(format!(
-            "nothing was loaded: {were} rejected, --max-errors allows {limit}\n{}",
+            "nothing was loaded: {at_least}{were} rejected, --max-errors allows {limit}\n{}",
             self.describe()
         )))
     }
 
-    /// Makes sure that the file holds all rejects so far.
+    /// Makes sure that the file, if there are rejects and one was asked for, holds all of them under its name.
     ///
     /// # Errors
     /// Those of writing the file.
-    pub fn flush(&self) -> Result<()> {
-        match &mut self.lock().file {
-            Some((file, path)) => {
-                file.flush().map_err(|error| Error::io("write", path.as_path(), &error).into())
-            }
-            None => Ok(()),
-        }
+    pub fn publish(&self) -> Result<()> {
+        self.lock().file.as_mut().map_or(Ok(()), RejectsFile::publish)
     }
 
     /// The first rejects and what may help, for people; empty if there are none.
@@ -290,8 +282,8 @@ mod tests {
         }
     }
 
-    fn rejects(limit: &str, path: Option<&Path>) -> Rejects {
-        Rejects::new(vec![InputName::new("flights.csv.gz")], limit.parse().unwrap(), path).unwrap()
+    fn rejects(limit: &str, file: Option<RejectsFile>) -> Rejects {
+        Rejects::new(vec![InputName::new("flights.csv.gz")], limit.parse().unwrap(), file)
     }
 
     #[test]
@@ -328,8 +320,8 @@ mod tests {
     fn the_file_has_every_reject_as_a_line_of_json() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bad.jsonl");
-        std::fs::write(&path, "of an earlier load").unwrap();
-        let rejects = rejects("50%", Some(&path));
+        let file = RejectsFile::new(&path, &[], std::path::Path::new("db")).unwrap();
+        let rejects = rejects("50%", Some(file));
         for line in 1..=12 {
             rejects.add(bad_value(line, "\"quoted\"\n")).unwrap();
         }

@@ -5,15 +5,19 @@
 
 use std::io::Write;
 
+use serde_json::json;
+
 use crate::load::cli::Args;
 use crate::load::cli::size::Size;
+use crate::load::directory::check_directory;
 use crate::load::display::{self, Mode};
 use crate::load::error::{LoadError, Result, exit};
 use crate::load::input::open::InputName;
 use crate::load::job::{Settings, Stop};
-use crate::load::plan::{self, Plan};
+use crate::load::plan::{self, Plan, PlannedColumn};
 use crate::load::progress::Progress;
 use crate::load::rejects::Rejects;
+use crate::load::rejects_file::RejectsFile;
 use crate::load::sort::budget;
 use crate::load::summary::{JSON_VERSION, Summary};
 use crate::load::target::LoadTarget;
@@ -56,18 +60,26 @@ fn try_run<T: LoadTarget>(
             "--memory {given} is too little: with {threads} threads and {indexes} indexes it must be {least} or more"
         ))
     })?;
-    if !args.json {
-        tell_notes(&plan);
+    // All that can be known to fail fails before the database is touched.
+    let names: Vec<InputName> = plan.inputs.iter().map(|input| input.name.clone()).collect();
+    let rejects_file =
+        args.rejects.as_ref().map(|path| RejectsFile::new(path, &names, &args.db)).transpose()?;
+    if let Some(directory) = &args.tmp {
+        check_directory("--tmp", directory)?;
     }
+    tell_notes(&plan, args);
     let target = open(&plan)?;
     let spill_directory = args.tmp.clone().unwrap_or_else(|| args.db.clone());
     let settings = Settings { threads, budget, spill_directory, on_duplicate: args.on_duplicate };
-    let names: Vec<InputName> = plan.inputs.iter().map(|input| input.name.clone()).collect();
-    let rejects = Rejects::new(names, args.max_errors, args.rejects.as_deref())?;
+    let rejects = Rejects::new(names, args.max_errors, rejects_file);
     let progress = Progress::new(plan.inputs.iter().map(|input| input.stored_bytes).sum());
-    let summary = display::show_while(Mode::choose(args.json), &progress, &rejects, || {
+    let result = display::show_while(Mode::choose(args.json), &progress, &rejects, || {
         load(&plan, target, &settings, &progress, &rejects, stop)
-    })?;
+    });
+    // However the load has ended, what was rejected until then is of use.
+    let published = rejects.publish();
+    let summary = result?;
+    published?;
     if rejects.count() > 0 && !args.json {
         tell(&format!("warning: some rows were rejected\n{}", rejects.describe()));
     }
@@ -93,11 +105,15 @@ fn describe_error(args: &Args, error: &LoadError) -> String {
     format!("error: {error}")
 }
 
-fn tell_notes(plan: &Plan) {
-    for column in &plan.columns {
-        if let Some(note) = &column.note {
-            tell(&format!("note: column {}: {note}", column.name));
-        }
+/// Says what the user should know about the plan, on standard error.
+fn tell_notes(plan: &Plan, args: &Args) {
+    let of_column =
+        |column: &PlannedColumn| Some(format!("column {}: {}", column.name, column.note.as_ref()?));
+    for note in plan.header_note().into_iter().chain(plan.columns.iter().filter_map(of_column)) {
+        tell(&match args.json {
+            true => json!({"version": JSON_VERSION, "event": "note", "message": note}).to_string(),
+            false => format!("note: {note}"),
+        });
     }
 }
 

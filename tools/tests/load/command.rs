@@ -23,7 +23,7 @@ fn directory() -> TempDir {
 fn command(run: &Run) -> (u8, String) {
     let mut output = Vec::new();
     let mut args = run.args.clone();
-    args.tmp = Some(run.directory.clone());
+    args.tmp = args.tmp.or(Some(run.directory.clone()));
     let code = run::run(&args, &Stop::default(), &mut output, |plan| Ok(MemoryTarget::new(plan).0));
     let output = String::from_utf8(output).unwrap();
     (code, output.replace(&format!("{}/", run.directory.display()), ""))
@@ -95,6 +95,44 @@ fn the_options_of_a_plan_make_the_same_plan() {
     let schema = again.plan().unwrap().schema;
     assert_eq!(schema, first.plan().unwrap().schema);
     assert_eq!(again.args.max_errors, first.args.max_errors);
+}
+
+#[test]
+fn rejects_emptied_the_input() {
+    let directory = directory();
+    let input = directory.path().join("users.csv");
+    let options = ["--primary-key", "id", "--rejects", input.to_str().unwrap()];
+    assert_eq!(command(&Run::new(directory.path(), &options, &["users.csv"])).0, exit::USAGE);
+    assert_eq!(fs::read_to_string(&input).unwrap(), USERS);
+}
+
+#[test]
+fn a_failed_load_keeps_its_rejects() {
+    let directory = tempfile::tempdir().unwrap();
+    let rejects = directory.path().join("rejects.jsonl");
+    fs::write(directory.path().join("bad.csv"), "id,n\n1,2\n1,3\n").unwrap();
+    let options = ["--primary-key", "id", "--rejects", rejects.to_str().unwrap()];
+    assert_eq!(command(&Run::new(directory.path(), &options, &["bad.csv"])).0, exit::TOO_MANY_ERRORS);
+    assert!(fs::read_to_string(&rejects).unwrap().contains("same primary key as"));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "nothing else is left");
+}
+
+#[test]
+fn a_wrong_tmp_was_noticed_only_when_something_spilled() {
+    let directory = directory();
+    let options = ["--primary-key", "id", "--tmp", "/nonexistent"];
+    assert_eq!(command(&Run::new(directory.path(), &options, &["users.csv"])).0, exit::USAGE);
+}
+
+#[test]
+fn a_doubtful_header_is_noted_in_the_plan() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("names.csv"), "name,town\nann,bonn\n").unwrap();
+    let options = ["--primary-key", "name", "--dry-run"];
+    let (_, output) = command(&Run::new(directory.path(), &options, &["names.csv"]));
+    let expected =
+        "  note: names.csv: the first row is taken as column names, name, town (say --header no otherwise)\n";
+    assert!(output.contains(expected), "{output}");
 }
 
 #[test]

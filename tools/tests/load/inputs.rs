@@ -51,6 +51,39 @@ fn packing_and_separators_do_not_matter() {
 }
 
 #[test]
+fn a_first_row_wider_than_the_sample_made_every_column_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let wide = "x".repeat(9 << 20);
+    for (name, text) in [
+        ("plain.csv", format!("id,n,note\n1,2.5,{wide}\n2,3.5,x\n")),
+        ("quoted.csv", format!("id,n,note\n1,2.5,\"{wide}\"\n2,3.5,x\n")),
+        ("nameless.csv", format!("1,2.5,{wide}\n2,3.5,x\n")),
+    ] {
+        fs::write(directory.path().join(name), text).unwrap();
+        let plan = Run::new(directory.path(), &["--row-id"], &[name]).plan().unwrap();
+        let types: Vec<String> = plan.columns.iter().map(|column| column.ty.to_string()).collect();
+        assert_eq!(types, ["i64", "f64", "text"], "{name}");
+    }
+}
+
+#[test]
+fn a_quote_that_is_never_closed_in_the_first_row_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("open.csv"), format!("id,n\n1,\"{}\n", "x\n".repeat(5 << 20))).unwrap();
+    let error = Run::new(directory.path(), &["--row-id"], &["open.csv"]).error();
+    assert!(error.contains("line 2 (byte 5)") && error.contains("never closed"), "{error}");
+}
+
+#[test]
+fn empty_lines_of_a_file_with_one_column_were_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("one.csv"), "word\na\n\nb\n\n").unwrap();
+    fs::write(directory.path().join("two.csv"), "word,n\na,1\n\nb,2\n\n").unwrap();
+    let read = |input: &str| Run::new(directory.path(), &["--row-id"], &[input]).load().unwrap().0.rows.read;
+    assert_eq!((read("one.csv"), read("two.csv")), (4, 2));
+}
+
+#[test]
 fn a_pipe_is_read_once() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe.csv");

@@ -68,6 +68,48 @@ fn a_row_with_too_few_or_too_many_fields() {
 }
 
 #[test]
+fn text_behind_a_closing_quote_was_loaded() {
+    assert_eq!(
+        error("id,name\n1,ann\n2,\"bob\"by\n", &["--primary-key", "id"]),
+        "nothing was loaded: 1 row was rejected, --max-errors allows 0\n  \
+         users.csv line 3 (byte 14): text behind a closing quote, at byte 21 (a quote inside of a quoted field must be \
+         doubled): \"2,bobby\""
+    );
+}
+
+#[test]
+fn a_number_beyond_a_float_was_loaded_as_infinity() {
+    assert_eq!(
+        error("id,x\n1,1.5\n2,1e400\n", &["--primary-key", "id", "--column", "x=f64"]),
+        "nothing was loaded: 1 row was rejected, --max-errors allows 0\n  \
+         users.csv line 3 (byte 11), column x: expected f64, found \"1e400\" – out of range\n  \
+         help: to take column x as it is, say --column x=text"
+    );
+}
+
+#[test]
+fn the_first_reject_was_told_as_if_it_were_the_only_one() {
+    // More than one batch: behind the first reject nothing is read any more.
+    let text = long("id,age\n", |id| format!("{id},30\n"), "");
+    let text = text.replace("\n5,30\n", "\n5,x\n") + "x,1\n";
+    let told = error(&text, &["--primary-key", "id", "--column", "age=i64", "--column", "id=i64"]);
+    assert!(told.starts_with("nothing was loaded: at least 1 row was rejected"), "{told}");
+}
+
+#[test]
+fn of_several_unique_violations_only_the_first_was_told() {
+    let text = "id,email\na,x\nb,x\nc,x\nc,y\nd,y\n";
+    for (mode, count) in [("last", 2), ("first", 2), ("reject", 3)] {
+        let options = ["--primary-key", "id", "--unique-index", "by_email=email", "--on-duplicate", mode];
+        let told = error(text, &options);
+        assert!(
+            told.starts_with(&format!("nothing was loaded: {count} rows were rejected")),
+            "{mode}: {told}"
+        );
+    }
+}
+
+#[test]
 fn text_that_is_not_utf_8() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("users.csv"), b"id,name\n1,J\xf6rg\n").unwrap();

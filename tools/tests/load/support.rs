@@ -170,7 +170,7 @@ impl Run {
         };
         let progress = Progress::new(None);
         let names: Vec<InputName> = plan.inputs.iter().map(|input| input.name.clone()).collect();
-        let rejects = Rejects::new(names, self.args.max_errors, self.args.rejects.as_deref())?;
+        let rejects = Rejects::new(names, self.args.max_errors, None);
         let result = alluvium_tools::load::load(&plan, target, &settings, &progress, &rejects, &self.stop);
         let entries = outcome.lock().unwrap().take();
         match result {

@@ -19,7 +19,8 @@ pub mod spec;
 /// files. The table appears with all of its indexes at the very end, or not at all: stopping, a crash or an error at
 /// any moment leaves the database as it was.
 ///
-/// Column types are found out from the first 10,000 rows. Look at them first with --dry-run.
+/// Column types are found out from the first 10,000 rows of each input, or from its first 4 MiB if that is less (but at
+/// least from one whole row), of the first 16 inputs. A row has at most 64 MiB. Look at the types first with --dry-run.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "alluvium-load", version, after_long_help = EXAMPLES)]
 pub struct Args {
@@ -59,12 +60,15 @@ pub struct Args {
     pub format: Option<Format>,
 
     /// Whether the first row of each file holds the names of the columns
+    ///
+    /// `auto` looks at the first 50 rows, and says what it takes the first row for if it could be either.
     #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
     pub header: Header,
 
     /// Text that stands for NULL, in any column; may be given several times
     ///
     /// An empty field is NULL for every type but text, where it is the empty text. `--null ''` makes it NULL there too.
+    /// With one column an empty line is an empty field; with several, empty lines are skipped and not counted.
     #[arg(long, value_name = "STR", allow_hyphen_values = true)]
     pub null: Vec<String>,
 
@@ -88,6 +92,10 @@ pub struct Args {
     pub max_errors: ErrorLimit,
 
     /// File for the rejected rows, one JSON object per line: where, what was expected, what was there
+    ///
+    /// It is made when a row is rejected, under a name that ends in .partial, and gets its own name when the load ends.
+    /// Only an earlier file of rejected rows is replaced, and only if there are rejected rows again; any other file that
+    /// exists, an input, or a file in the database's directory is refused.
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
 
@@ -99,7 +107,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
 
-    /// Directory for temporary files [default: the database's]
+    /// Directory for temporary files, which must exist [default: the database's]
     #[arg(long, value_name = "DIR")]
     pub tmp: Option<PathBuf>,
 
@@ -107,7 +115,11 @@ pub struct Args {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Write the plan or the summary as JSON, and progress as lines of JSON
+    /// Write the plan or the summary as JSON, and notes, progress and errors as lines of JSON
+    ///
+    /// Progress goes to standard error. On a terminal it is a bar. With --json, or where standard error is no terminal
+    /// (a file, a pipe, a job without one), it is one line of JSON each second, {"event":"progress",…}; notes, warnings
+    /// and errors are still plain text there unless --json is given.
     #[arg(long)]
     pub json: bool,
 }

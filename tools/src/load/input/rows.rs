@@ -1,17 +1,20 @@
 //! Cutting bytes into rows of fields, with the place of every row.
 //!
 //! csv-core does the cutting: delimiters, quotes, doubled quotes, line ends inside quotes. What stands here is around
-//! it: batches that are filled without an allocation per row, exact bytes and lines, and two errors that csv-core,
-//! which takes any input, leaves to its caller: a quote that is never closed, and a row without end.
+//! it: batches that are filled without an allocation per row, exact bytes and lines, and three errors that csv-core,
+//! which takes any input, leaves to its caller: a quote that is never closed, a row without end, and text behind a
+//! closing quote ([`quotes`](super::quotes)).
 //!
-//! Lines end with `\n`, `\r\n` or `\r`. Empty lines are skipped. A quote counts as such at the start of a field only
-//! (`5" pipe` is text). A byte-order mark is skipped. Bytes and lines count the unpacked input.
+//! Lines end with `\n`, `\r\n` or `\r`. Empty lines are skipped, unless they are the empty values of a file of one
+//! column. A quote counts as such at the start of a field only (`5" pipe` is text). A byte-order mark is skipped. Bytes
+//! and lines count the unpacked input.
 
 use csv_core::ReadRecordResult;
 
 use crate::load::error::Result;
 use crate::load::input::blocks::BlockSource;
 use crate::load::input::open::InputName;
+use crate::load::input::quotes::Quotes;
 use crate::load::place::Place;
 
 /// Longest row in bytes (64 MiB). A longer one is most likely a quote that was never closed.
@@ -43,6 +46,7 @@ struct RowSpan {
     text_start: usize,
     ends_start: usize,
     ends_end: usize,
+    malformed_byte: Option<u64>,
 }
 
 impl Batch {
@@ -78,6 +82,7 @@ impl Batch {
             byte: span.byte,
             text: &self.text[span.text_start..self.text_len],
             ends: &self.ends[span.ends_start..span.ends_end],
+            malformed_byte: span.malformed_byte,
         })
     }
 
@@ -98,6 +103,8 @@ pub struct Row<'a> {
     pub place: Place,
     /// Where the row begins, in unpacked bytes from the start of the input.
     pub byte: u64,
+    /// Where text stands behind a closing quote, as in `"abc"def`: the row cannot be trusted.
+    pub malformed_byte: Option<u64>,
     text: &'a [u8],
     ends: &'a [usize],
 }
@@ -123,12 +130,22 @@ impl<'a> Row<'a> {
     }
 }
 
+/// What comes next.
+enum Start {
+    Row,
+    EmptyLine,
+    End,
+}
+
 /// Cuts the blocks of one input into rows.
 #[derive(Debug)]
 pub struct RowReader<S> {
     name: InputName,
     source: S,
     core: csv_core::Reader,
+    quotes: Quotes,
+    /// True if an empty line is a row with one empty field.
+    empty_lines_are_rows: bool,
     block: Vec<u8>,
     /// Next byte of `block`.
     at: usize,
@@ -147,8 +164,18 @@ impl<S: BlockSource> RowReader<S> {
     /// `Input` if the first block cannot be read, or is UTF-16.
     pub fn new(name: InputName, source: S, delimiter: u8) -> Result<RowReader<S>> {
         let core = csv_core::ReaderBuilder::new().delimiter(delimiter).build();
-        let (block, at, byte) = (Vec::new(), 0, 0);
-        let mut reader = RowReader { name, source, core, block, at, byte, line: 1, after_return: false };
+        let mut reader = RowReader {
+            name,
+            source,
+            core,
+            quotes: Quotes::new(delimiter),
+            empty_lines_are_rows: false,
+            block: Vec::new(),
+            at: 0,
+            byte: 0,
+            line: 1,
+            after_return: false,
+        };
         reader.refill()?;
         if reader.block.starts_with(b"\xff\xfe") || reader.block.starts_with(b"\xfe\xff") {
             return Err(reader.name.error("it is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8"));
@@ -163,6 +190,11 @@ impl<S: BlockSource> RowReader<S> {
     #[must_use]
     pub fn byte(&self) -> u64 {
         self.byte
+    }
+
+    /// From here on an empty line is a row with one empty field, as it must be in a file of one column.
+    pub fn take_empty_lines(&mut self) {
+        self.empty_lines_are_rows = true;
     }
 
     /// Appends rows to `batch` until it is full; false if the input ended before it got any.
@@ -183,11 +215,14 @@ impl<S: BlockSource> RowReader<S> {
     /// # Errors
     /// As [`read_batch`](RowReader::read_batch).
     pub fn read_row(&mut self, batch: &mut Batch) -> Result<bool> {
-        if !self.skip_line_ends()? {
-            return Ok(false);
+        match self.start_of_row()? {
+            Start::End => return Ok(false),
+            Start::EmptyLine => return self.read_empty_line(batch),
+            Start::Row => {}
         }
         let (byte, line) = (self.byte, self.line);
         let (text_start, ends_start) = (batch.text_len, batch.ends_len);
+        self.quotes.begin_row();
         let mut closing = false;
         loop {
             batch.make_room();
@@ -199,11 +234,14 @@ impl<S: BlockSource> RowReader<S> {
             batch.text_len += text_len;
             batch.ends_len += ends_len;
             if !closing {
+                self.quotes.scan(&self.block[self.at..self.at + read], self.byte);
                 self.consume(read);
             }
             match result {
                 ReadRecordResult::Record => {
-                    batch.rows.push(RowSpan { byte, line, text_start, ends_start, ends_end: batch.ends_len });
+                    let malformed_byte = self.quotes.malformed_byte();
+                    let ends_end = batch.ends_len;
+                    batch.rows.push(RowSpan { byte, line, text_start, ends_start, ends_end, malformed_byte });
                     return Ok(true);
                 }
                 ReadRecordResult::End => return Ok(false),
@@ -223,19 +261,34 @@ impl<S: BlockSource> RowReader<S> {
         self.name.error(format!("the row that begins at line {line} (byte {byte}) {detail}"))
     }
 
-    /// Steps over line ends; false at the end of the input.
-    fn skip_line_ends(&mut self) -> Result<bool> {
+    /// Steps over the rest of a line end, and over empty lines that are no rows.
+    fn start_of_row(&mut self) -> Result<Start> {
         loop {
             match self.block.get(self.at) {
+                // The second half of a line end.
+                Some(b'\n') if self.after_return => self.consume(1),
+                Some(b'\n' | b'\r') if self.empty_lines_are_rows => return Ok(Start::EmptyLine),
                 Some(b'\n' | b'\r') => self.consume(1),
-                Some(_) => return Ok(true),
+                Some(_) => return Ok(Start::Row),
                 None => {
                     if !self.refill()? {
-                        return Ok(false);
+                        return Ok(Start::End);
                     }
                 }
             }
         }
+    }
+
+    /// Appends the row that an empty line is.
+    fn read_empty_line(&mut self, batch: &mut Batch) -> Result<bool> {
+        batch.make_room();
+        let (text_start, ends_start) = (batch.text_len, batch.ends_len);
+        batch.ends[ends_start] = 0;
+        batch.ends_len += 1;
+        let (byte, line, ends_end) = (self.byte, self.line, batch.ends_len);
+        batch.rows.push(RowSpan { byte, line, text_start, ends_start, ends_end, malformed_byte: None });
+        self.consume(1);
+        Ok(true)
     }
 
     /// Gets the next block; false at the end.
@@ -330,6 +383,45 @@ mod tests {
     fn quotes_inside_a_field_are_text_and_doubled_ones_are_one() {
         let rows = read("5\" pipe,\"say \"\"hi\"\"\"\n").unwrap();
         assert_eq!(rows, [row(1, 0, &["5\" pipe", "say \"hi\""])]);
+    }
+
+    #[test]
+    fn text_behind_a_closing_quote_was_joined_to_the_field() {
+        for (text, malformed) in [
+            ("1,\"a\"b\n2,x\n", [Some(5), None]),
+            ("1,\"a\"\"b\",\"c\" \n2,x\n", [Some(12), None]),
+            ("\"a\n\"\"b\"c,d\n\"e\",f\n", [Some(7), None]),
+            ("1,a\"b\"c\n2,\"x\"", [None, None]),
+        ] {
+            for piece in [1, 2, 3, 100] {
+                let source = Pieces(text.into(), piece);
+                let mut reader = RowReader::new(InputName::new("x.csv"), source, b',').unwrap();
+                let mut batch = Batch::default();
+                reader.read_batch(&mut batch).unwrap();
+                let found: Vec<_> = batch.rows().map(|row| row.malformed_byte).collect();
+                assert_eq!(found, malformed, "{text:?} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn empty_lines_of_a_single_column_were_dropped() {
+        for end in ["\n", "\r\n", "\r"] {
+            let text = ["", "a", "", "", "\"\"", "b", "", ""].join(end);
+            for piece in [3, 4, 100] {
+                let source = Pieces(text.clone().into(), piece);
+                let mut reader = RowReader::new(InputName::new("x.csv"), source, b',').unwrap();
+                reader.take_empty_lines();
+                let mut batch = Batch::default();
+                reader.read_batch(&mut batch).unwrap();
+                let field = |row: Row<'_>| String::from_utf8(row.fields().next().unwrap().into()).unwrap();
+                let found: Vec<_> =
+                    batch.rows().map(|row| (row.place.line(), row.len(), field(row))).collect();
+                let expected = ["", "a", "", "", "", "b", ""];
+                let expected = (1..).zip(expected).map(|(line, text)| (line, 1, text.to_owned()));
+                assert_eq!(found, expected.collect::<Vec<_>>(), "{end:?} in pieces of {piece}");
+            }
+        }
     }
 
     #[test]

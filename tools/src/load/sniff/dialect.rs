@@ -1,7 +1,7 @@
 //! Delimiter and header of an input.
 
 use crate::load::error::{LoadError, Result};
-use crate::load::input::blocks::SampleBlocks;
+use crate::load::input::blocks::{BlockSource, SampleBlocks};
 use crate::load::input::open::InputName;
 use crate::load::input::rows::{Batch, RowReader};
 use crate::load::sniff::shape::{Shapes, shapes};
@@ -35,11 +35,27 @@ pub struct Dialect {
     pub delimiter: u8,
     /// True if the first row holds the names.
     pub has_header: bool,
+    /// False if the first row could as well be the other thing: data, or names.
+    pub header_is_certain: bool,
     /// Names of the columns.
     pub columns: Vec<String>,
 }
 
 impl Dialect {
+    /// Leads a reader at the start of the input to the first row of data.
+    ///
+    /// # Errors
+    /// Those of reading the row of names.
+    pub fn go_to_data<S: BlockSource>(&self, reader: &mut RowReader<S>) -> Result<()> {
+        if self.has_header {
+            reader.read_row(&mut Batch::default())?;
+        }
+        if self.columns.len() == 1 {
+            reader.take_empty_lines();
+        }
+        Ok(())
+    }
+
     /// The delimiter, for people.
     #[must_use]
     pub fn delimiter_name(&self) -> &'static str {
@@ -58,7 +74,8 @@ const ROWS: usize = 50;
 /// Finds delimiter and header from the first bytes of an input.
 ///
 /// # Errors
-/// `Usage` if there is no row to get the columns from; `Input` if the bytes are not text in rows.
+/// `Usage` if there is no row to get the columns from, or if its names repeat; `Input` if the bytes are not text in
+/// rows, or the quotes of the row of names make no sense.
 pub fn sniff(name: &InputName, head: &[u8], format: Option<Format>, header: Header) -> Result<Dialect> {
     let tabs = format == Some(Format::Tsv)
         || (format.is_none() && matches!(name.extension().as_deref(), Some("tsv" | "tab")));
@@ -67,37 +84,49 @@ pub fn sniff(name: &InputName, head: &[u8], format: Option<Format>, header: Head
         Some(Format::Csv) => b",;|",
         _ => b",\t;|",
     };
-    let mut best: Option<(usize, u8, Vec<Vec<String>>)> = None;
+    let mut best: Option<(usize, u8, FirstRows)> = None;
     for &delimiter in candidates {
         let rows = first_rows(name, head, delimiter, ROWS)?;
-        let score = score(&rows);
+        let score = score(&rows.rows);
         // Of equals the first wins: the candidates stand in the order of how common they are.
         if best.as_ref().is_none_or(|(best, ..)| score > *best) {
             best = Some((score, delimiter, rows));
         }
     }
     let Some((_, delimiter, rows)) = best else { return Err(empty(name)) };
-    let Some((first, rest)) = rows.split_first() else { return Err(empty(name)) };
-    let has_header = match header {
-        Header::Yes => true,
-        Header::No => false,
-        Header::Auto => looks_like_header(first, rest),
+    let Some((first, rest)) = rows.rows.split_first() else { return Err(empty(name)) };
+    let FirstRow { has_header, is_certain } = match header {
+        Header::Yes => FirstRow { has_header: true, is_certain: true },
+        Header::No => FirstRow { has_header: false, is_certain: true },
+        Header::Auto => judge_first_row(name, first, rest)?,
     };
+    if let Some(byte) = rows.first_malformed_byte.filter(|_| has_header) {
+        let detail = format!("the row of names has text behind a closing quote, at byte {byte}");
+        return Err(name.error(detail));
+    }
     let named = |(at, text): (usize, &String)| match text.trim() {
         "" => format!("c{}", at + 1),
         name if has_header => name.to_owned(),
         _ => format!("c{}", at + 1),
     };
-    Ok(Dialect { delimiter, has_header, columns: first.iter().enumerate().map(named).collect() })
+    let columns = first.iter().enumerate().map(named).collect();
+    Ok(Dialect { delimiter, has_header, header_is_certain: is_certain, columns })
 }
 
 fn empty(name: &InputName) -> LoadError {
     LoadError::Usage(format!("{name} is empty: there is no row to learn the columns from"))
 }
 
+/// The rows that a guess is made from.
+struct FirstRows {
+    rows: Vec<Vec<String>>,
+    /// Where text stands behind a closing quote of the first row.
+    first_malformed_byte: Option<u64>,
+}
+
 /// Up to `count` rows from the start of `head`. A last row without a line end may be cut off by the end of the sample:
 /// it is left out if it is not the only one.
-fn first_rows(name: &InputName, head: &[u8], delimiter: u8, count: usize) -> Result<Vec<Vec<String>>> {
+fn first_rows(name: &InputName, head: &[u8], delimiter: u8, count: usize) -> Result<FirstRows> {
     let mut reader = RowReader::new(name.clone(), SampleBlocks::new(head.to_vec()), delimiter)?;
     let mut batch = Batch::default();
     while batch.len() <= count {
@@ -115,7 +144,8 @@ fn first_rows(name: &InputName, head: &[u8], delimiter: u8, count: usize) -> Res
     if rows.len() > 1 && cut_off {
         rows.pop();
     }
-    Ok(rows)
+    let first_malformed_byte = batch.rows().next().and_then(|row| row.malformed_byte);
+    Ok(FirstRows { rows, first_malformed_byte })
 }
 
 /// How well a delimiter fits: the more fields the better, if at least four rows in five have as many as the first.
@@ -125,16 +155,44 @@ fn score(rows: &[Vec<String>]) -> usize {
     if first.len() > 1 && alike * 5 >= rows.len() * 4 { first.len() } else { 0 }
 }
 
-/// A header has a name for at least one column, no name twice, and nothing that looks like a value.
-fn looks_like_header(first: &[String], rest: &[Vec<String>]) -> bool {
-    let names: Vec<&str> = first.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
-    let no_value = names.iter().all(|name| shapes(name) == Shapes::NONE);
-    let mut unique = names.clone();
-    unique.sort_unstable();
-    unique.dedup();
-    // A row that comes again is data.
+/// What the first row is taken for.
+struct FirstRow {
+    has_header: bool,
+    /// False if there is no sign that tells names from data, or signs for both.
+    is_certain: bool,
+}
+
+/// A header has a name for at least one column, no name twice, and nothing that looks like a value. What makes it
+/// certain is a column that has values in all other rows, but none in the first.
+fn judge_first_row(name: &InputName, first: &[String], rest: &[Vec<String>]) -> Result<FirstRow> {
+    let mut names: Vec<&str> = first.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
+    let has_named_column = (0..first.len()).any(|at| is_named(at, first, rest));
+    if names.iter().any(|name| shapes(name) != Shapes::NONE) {
+        return Ok(FirstRow { has_header: false, is_certain: !has_named_column });
+    }
+    names.sort_unstable();
+    let twice = names.windows(2).find_map(|pair| if pair[0] == pair[1] { Some(pair[0]) } else { None });
+    if let Some(twice) = twice.filter(|_| has_named_column) {
+        return Err(LoadError::Usage(format!(
+            "{name}: the first row looks like column names, but {twice:?} stands in it more than once; give each column \
+             a name of its own, or say --header no if the row is data"
+        )));
+    }
+    // A row that comes again is data, or several files with headers were joined.
     let again = rest.iter().any(|row| row == first);
-    !names.is_empty() && no_value && unique.len() == names.len() && !again
+    let has_header = !names.is_empty() && twice.is_none() && !again;
+    Ok(FirstRow { has_header, is_certain: if has_header { has_named_column } else { names.is_empty() } })
+}
+
+/// True if a column has a name in the first row, and values of one type in all others that have any.
+fn is_named(at: usize, first: &[String], rest: &[Vec<String>]) -> bool {
+    let name = first.get(at).map_or("", |name| name.trim());
+    let texts = rest.iter().filter_map(|row| row.get(at)).map(|text| text.trim());
+    let mut found = texts.filter(|text| !text.is_empty()).map(shapes);
+    let Some(start) = found.next() else { return false };
+    !name.is_empty()
+        && shapes(name) == Shapes::NONE
+        && found.fold(start, |all, one| all & one) != Shapes::NONE
 }
 
 #[cfg(test)]
@@ -175,6 +233,42 @@ mod tests {
             assert!(!found.has_header, "{head:?}");
             assert_eq!(found.columns, ["c1", "c2"], "{head:?}");
         }
+    }
+
+    #[test]
+    fn a_doubtful_first_row_was_taken_silently() {
+        for (head, has_header, certain) in [
+            ("id,name\n1,ann\n2,bob\n", true, true),
+            ("name,town\nann,bonn\n", true, false),
+            ("name,town\n", true, false),
+            ("1,ann\n2,bob\n", false, true),
+            // Years as names of columns.
+            ("id,2013\n1,5\n2,6\n", false, false),
+            ("ann,bob\ncat,dog\nann,bob\n", false, false),
+            ("x,x\ny,z\n", false, false),
+        ] {
+            let found = sniffed("x.csv", head);
+            assert_eq!((found.has_header, found.header_is_certain), (has_header, certain), "{head:?}");
+        }
+        let given = sniff(&InputName::new("x"), b"a,b\nc,d\n", None, Header::No).unwrap();
+        assert!(given.header_is_certain && !given.has_header);
+    }
+
+    #[test]
+    fn names_that_repeat_made_the_header_a_row_of_data() {
+        let error = sniff(&InputName::new("x.csv"), b"id,a,a\n1,2,3\n", None, Header::Auto).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x.csv: the first row looks like column names, but \"a\" stands in it more than once; give each column a \
+             name of its own, or say --header no if the row is data"
+        );
+    }
+
+    #[test]
+    fn a_name_with_text_behind_its_closing_quote_is_an_error() {
+        let error = sniff(&InputName::new("x.csv"), b"\"id\"x,a\n1,2\n", None, Header::Auto).unwrap_err();
+        let expected = "cannot read x.csv: the row of names has text behind a closing quote, at byte 4";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -142,7 +142,8 @@ fn is_float_notation(text: &str) -> bool {
         Some(digits) => !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()),
         None => plain_number(mantissa).is_some(),
     };
-    is_number && exponent.parse::<i32>().is_ok()
+    // A number beyond the range of a float stays text: as a float it would be refused.
+    is_number && exponent.parse::<i32>().is_ok() && Type::F64.parse(text).is_ok()
 }
 
 /// True if a float keeps all digits of a plain number but trailing zeros.
@@ -205,6 +206,7 @@ mod tests {
             ("0.00000012345678901234", point),
             ("-0.0", point),
             ("1e5", Shapes::F64),
+            ("1e400", Shapes::NONE),
             ("-1.5E-7", Shapes::F64),
             (".5", Shapes::F64),
             ("5.", Shapes::F64),
