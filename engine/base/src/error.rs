@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An operating-system call failed.
-    #[error("cannot {operation} {}: {io}", path.display())]
+    #[error("cannot {operation} {}: {}", path.display(), words(*io, *code))]
     Io {
         /// What was being done ("read", "sync", …).
         operation: &'static str,
@@ -21,9 +21,11 @@ pub enum ErrorKind {
         path: PathBuf,
         /// The class of the failure.
         io: std::io::ErrorKind,
+        /// The system's number for it, if it has one: the classes do not tell all failures apart.
+        code: Option<i32>,
     },
     /// The device or quota is full. Nothing acknowledged is lost; free space and retry.
-    #[error("no space left to {operation} {}; free some space, writing resumes by itself", path.display())]
+    #[error("no space left to {operation} {}; free some space: an open database then goes on writing by itself, anything else must be tried again", path.display())]
     DiskFull {
         /// What was being done.
         operation: &'static str,
@@ -223,7 +225,7 @@ impl Error {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 ErrorKind::DiskFull { operation, path }.into()
             }
-            io => ErrorKind::Io { operation, path, io }.into(),
+            io => ErrorKind::Io { operation, path, io, code: error.raw_os_error() }.into(),
         }
     }
 
@@ -258,6 +260,47 @@ impl Error {
     }
 }
 
+/// What went wrong with a file, in plain words: neither the names of Rust's error kinds nor the system's numbers.
+///
+/// ```
+/// use std::io;
+/// assert_eq!(alluvium_base::error::describe_io(&io::ErrorKind::NotFound.into()), "no such file or directory");
+/// assert_eq!(alluvium_base::error::describe_io(&io::Error::from_raw_os_error(5)), "input/output error");
+/// ```
+#[must_use]
+pub fn describe_io(error: &std::io::Error) -> String {
+    match error.get_ref() {
+        Some(message) => message.to_string(),
+        None => words(error.kind(), error.raw_os_error()),
+    }
+}
+
+fn words(kind: std::io::ErrorKind, code: Option<i32>) -> String {
+    use std::io::ErrorKind as Io;
+    let known = match kind {
+        Io::NotFound => "no such file or directory",
+        Io::PermissionDenied => "permission denied",
+        Io::AlreadyExists => "something is there already",
+        Io::NotADirectory => "it, or a part of its path, is a file, not a directory",
+        Io::IsADirectory => "it is a directory, not a file",
+        Io::StorageFull => "no space left on the device",
+        Io::UnexpectedEof => "it ends too early",
+        _ => "",
+    };
+    if !known.is_empty() {
+        return known.to_owned();
+    }
+    // Many failures share the kind "uncategorized", so the system's own words come first.
+    let text =
+        code.map_or_else(|| kind.to_string(), |code| std::io::Error::from_raw_os_error(code).to_string());
+    let plain = text.split(" (os error").next().unwrap_or(&text);
+    if matches!(plain, "other error" | "uncategorized error") {
+        return "input/output error".to_owned();
+    }
+    let mut chars = plain.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
 impl From<ErrorKind> for Error {
     fn from(kind: ErrorKind) -> Error {
         Error(Box::new(Inner { kind, context: Vec::new() }))
@@ -280,3 +323,30 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn names_of_error_kinds_reached_people() {
+        let shown = |error: io::Error| Error::io("open", "x", &error).to_string();
+        for (code, expected) in [
+            (2, "cannot open x: no such file or directory"),
+            (5, "cannot open x: input/output error"),
+            (13, "cannot open x: permission denied"),
+            (17, "cannot open x: something is there already"),
+            (20, "cannot open x: it, or a part of its path, is a file, not a directory"),
+            (21, "cannot open x: it is a directory, not a file"),
+            (24, "cannot open x: too many open files"),
+            (30, "cannot open x: read-only file system"),
+        ] {
+            assert_eq!(shown(io::Error::from_raw_os_error(code)), expected);
+        }
+        assert_eq!(shown(io::ErrorKind::NotFound.into()), "cannot open x: no such file or directory");
+        assert_eq!(shown(io::Error::other("planned")), "cannot open x: input/output error");
+        assert_eq!(describe_io(&io::Error::other("planned")), "planned");
+    }
+}

@@ -116,12 +116,7 @@ impl Executor {
                     }
                     Err(error) => {
                         self.signal.state.lock().running -= 1;
-                        Err(ErrorKind::Io {
-                            operation: "start a thread for",
-                            path: "worker".into(),
-                            io: error.kind(),
-                        }
-                        .into())
+                        Err(Error::io("start a thread for", "worker", &error))
                     }
                 }
             }

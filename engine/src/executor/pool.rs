@@ -3,7 +3,7 @@
 //! Nothing that it runs does I/O, waits or holds a lock across a call. Under simulation, and with one processor, there is
 //! no pool: the caller does the work itself, in order.
 
-use alluvium_base::{ErrorKind, Result};
+use alluvium_base::{Error, Result};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use super::{ExecutorKind, catch_panic};
@@ -28,12 +28,8 @@ impl Pool {
             .build();
         match pool {
             Ok(pool) => Ok(Pool(Some(pool))),
-            Err(_) => Err(ErrorKind::Io {
-                operation: "start threads for",
-                path: "a pool".into(),
-                io: std::io::ErrorKind::Other,
-            }
-            .into()),
+            // What the system gives when it has no more threads.
+            Err(_) => Err(Error::io("start threads for", "a pool", &std::io::ErrorKind::WouldBlock.into())),
         }
     }
 
@@ -57,7 +53,7 @@ impl Pool {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use alluvium_base::Error;
+    use alluvium_base::ErrorKind;
 
     use super::*;
 

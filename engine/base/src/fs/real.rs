@@ -64,7 +64,13 @@ impl Fs for RealFs {
     }
 
     fn create_directory_all(&self, path: &Path) -> Result<()> {
-        fs::create_dir_all(path).map_err(|error| Error::io("create directory", path, &error))
+        fs::create_dir_all(path).map_err(|error| match error.kind() {
+            // A directory that exists is no error, so it is something else.
+            io::ErrorKind::AlreadyExists => {
+                Error::io("create directory", path, &io::ErrorKind::NotADirectory.into())
+            }
+            _ => Error::io("create directory", path, &error),
+        })
     }
 
     fn remove_directory(&self, path: &Path) -> Result<()> {
