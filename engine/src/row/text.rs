@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | bool | `true`, `false` | `t`, `f`, `1`, `0`, any case |
 //! | integers | `-42` | leading `+` and zeros |
-//! | floats | the shortest decimal that reads back the same, `inf`, `-inf`, `NaN` | exponents, `infinity`, more digits than the type keeps (rounded to the nearest); beyond the largest finite number is out of range |
+//! | floats | the shortest decimal that reads back the same, `inf`, `-inf`, `NaN` | exponents, `infinity`, more digits than the type keeps (rounded to the nearest), `-0` (which is 0); beyond the largest finite number is out of range |
 //! | decimal(p,s) | exactly s digits behind the point | fewer digits, exponents, if nothing is lost |
 //! | text, json | itself (JSON in canonical form) | any JSON |
 //! | bytes | `0x` and lower-case hexadecimal | upper case, `\x` |

@@ -6,7 +6,8 @@
 //! says that it cannot be done exactly.
 //!
 //! Values have a total order, the order of keys: NULL first, then by number, text, bytes or time; NaN equals itself
-//! and comes after every number; −0 equals 0.
+//! and comes after every number; −0 equals 0. A column keeps one form of what is equal: a −0 that goes in comes back as
+//! 0 and any NaN as the one NaN, in columns that are part of no key as well, so that equal rows are equal bytes.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -29,9 +30,9 @@ pub enum Value {
     Int(i64),
     /// Of any unsigned integer column.
     UInt(u64),
-    /// Of an `f32` column.
+    /// Of an `f32` column, which keeps −0 as 0 and every NaN as one.
     F32(f32),
-    /// Of an `f64` column.
+    /// Of an `f64` column, which keeps −0 as 0 and every NaN as one.
     F64(f64),
     /// Of a `decimal` column.
     Decimal(Decimal),
