@@ -30,6 +30,12 @@ const MAGIC: [u8; 8] = *b"alluvSST";
 const CHECKED_BYTES: usize = 56;
 const VERSION_AND_MAGIC_BYTES: usize = 16;
 
+/// True if `tail`, the last bytes of a file, is how a table file ends: if not, it most likely never was one.
+#[must_use]
+pub fn ends_like_a_table(tail: &[u8]) -> bool {
+    tail.ends_with(&MAGIC)
+}
+
 /// What a footer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
@@ -69,7 +75,7 @@ impl Footer {
             return corrupt(last, "the footer is cut off");
         };
         if reader.rest() != MAGIC {
-            return corrupt(last, "the file does not end like a table");
+            return corrupt(last, "the file does not end like a table (no footer magic)");
         }
         if version != !inverted {
             return corrupt(last, "the format version is damaged");

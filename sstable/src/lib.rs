@@ -36,7 +36,7 @@ mod writer;
 
 pub use alluvium_base::key_range::KeyRange;
 pub use cached::{BlockCache, CachedBlock, PinnedValue};
-pub use footer::FORMAT_VERSION;
+pub use footer::{FORMAT_VERSION, ends_like_a_table};
 pub use frame::{BlockHandle, BlockKind};
 pub use iter::{ReadPurpose, TableIterator};
 pub use properties::{KeyspaceProperties, TableProperties, TableSummary};

@@ -55,6 +55,24 @@ pub fn read_catalog(manifest: &Path, state: &ManifestState) -> Result<Catalog> {
     Ok(catalog)
 }
 
+/// Reads what the manifest has ever named, as far back as it goes, dropped tables included; what is not understood is left
+/// out. A table that was altered comes once for each version of it. `file` is the manifest's.
+#[must_use]
+pub fn read_former_catalog(file: &Path, manifest: &ManifestDump) -> Catalog {
+    let mut catalog = Catalog::default();
+    for change in manifest.records.iter().flat_map(|record| &record.edit.catalog) {
+        let Some(value) = &change.value else { continue };
+        match TableDefinition::of_catalog_entry(&change.key, value, file) {
+            Some(table) => catalog.tables.extend(table.ok()),
+            None => {
+                let keyspace = db::keyspace_of_catalog_entry(file, &change.key, value);
+                catalog.keyspaces.extend(keyspace.ok().flatten());
+            }
+        }
+    }
+    catalog
+}
+
 /// How full the levels are, by the targets that `options` give: 1 is where a level wants to be compacted.
 #[must_use]
 pub fn level_scores(state: &ManifestState, options: &Options) -> LevelScores {

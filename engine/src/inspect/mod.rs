@@ -16,14 +16,16 @@ pub use alluvium_compaction::picker::{LevelScores, LevelTargets};
 pub use alluvium_compaction::{AcceptedEnd, CatalogChange, FileMeta, ManifestState, Version, VersionEdit};
 pub use alluvium_sstable::{
     BlockInfo, BlockKind, KeyspaceProperties, ReadPurpose, Table as TableFile, TableIterator,
-    TableProperties, TableSummary, TableVerification,
+    TableProperties, TableSummary, TableVerification, ends_like_a_table,
 };
 pub use alluvium_wal::{
     DroppedRange, DumpItem, RecordInfo, RecordKind, RecoveryReport, RingInfo, SegmentInfo, SegmentState,
 };
 
 pub use crate::manifest::ManifestRecord;
-pub use closed::{Catalog, LogCheck, check_log, check_table_file, level_scores, read_catalog};
+pub use closed::{
+    Catalog, LogCheck, check_log, check_table_file, level_scores, read_catalog, read_former_catalog,
+};
 
 use crate::batch::Operations;
 use crate::db::Db;

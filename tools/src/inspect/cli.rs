@@ -128,7 +128,8 @@ pub struct ScanArgs {
     /// Only rows whose first key column is V; again for the second key column, and so on
     ///
     /// Values are written as `rows` prints them: 2013-01-31, 05:00:00, 2013-01-31T05:00:00Z, true, 0x00ff. \N is NULL.
-    /// A value that begins with a hyphen and is no number needs the form --eq=V.
+    /// A value that begins with a hyphen and is no number needs the form --eq=V. The whole value of the column is compared,
+    /// also where the index keeps only a prefix of it: --eq never finds rows by the start of a text.
     #[arg(long, value_name = "V", allow_negative_numbers = true)]
     pub eq: Vec<String>,
 
@@ -145,7 +146,7 @@ pub struct ScanArgs {
     pub reverse: bool,
 
     /// Only these columns; if the index holds them all, no row is read
-    #[arg(long, value_name = "COL[,COL…]", value_delimiter = ',')]
+    #[arg(long, value_name = "COL[,COL…]", value_delimiter = ',', value_parser = column_name)]
     pub columns: Vec<String>,
 
     /// At most so many rows, or `all` [default: 100]
@@ -263,6 +264,14 @@ pub enum BackupCommand {
         #[arg(value_name = "N")]
         number: u64,
     },
+}
+
+fn column_name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        Err("expected a name on both sides of a comma".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
 }
 
 /// How many rows at most.
@@ -410,7 +419,7 @@ Exit codes:
   1  verify, sst verify, index-check, repair, backup list or backup verify found problems
   2  the command line does not make sense
   4  there is no such database, table, index, column or file
-  5  something that had to be read is damaged, or was written by a newer version
+  5  something that had to be read is damaged, was written by a newer version, or is no table file
   8  reading failed
   9  another process has the database open and has changed what was being read: try again";
 
@@ -435,6 +444,15 @@ mod tests {
             let command = example.split(" | ").next().unwrap();
             let words = command.split_whitespace().map(|word| word.trim_matches('\''));
             Args::try_parse_from(words).unwrap_or_else(|error| panic!("{example}\n{error}"));
+        }
+    }
+
+    #[test]
+    fn an_empty_column_was_said_not_to_exist() {
+        for columns in [",", "a,", ""] {
+            let told =
+                Args::try_parse_from(["alluvium-inspect", "rows", "t", "--columns", columns]).unwrap_err();
+            assert!(told.to_string().contains("expected a name on both sides of a comma"), "{told}");
         }
     }
 

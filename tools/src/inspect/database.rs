@@ -8,7 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use alluvium::inspect::{Catalog, ManifestDump, ManifestState, read_catalog, read_manifest};
+use alluvium::inspect::{
+    Catalog, ManifestDump, ManifestState, read_catalog, read_former_catalog, read_manifest,
+};
 use alluvium::row::TableDefinition;
 use alluvium::{Db, Environment, Options, Table};
 use alluvium_base::{Error, ErrorKind};
@@ -38,6 +40,8 @@ pub struct Description {
     pub state: ManifestState,
     /// Tables and keyspaces.
     pub catalog: Catalog,
+    /// Those that the manifest has ever named, dropped ones included.
+    pub former: Catalog,
 }
 
 impl Database {
@@ -50,8 +54,17 @@ impl Database {
             InspectError::Usage("which database? Give its directory with --db DIR".to_owned())
         })?;
         let database = Database { directory: directory.to_owned(), environment: Environment::system() };
-        if !directory.is_dir() {
-            return Err(Error::not_found(format!("directory {}; check --db", directory.display())).into());
+        let shown = directory.display();
+        match fs::metadata(directory) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => {
+                let hint = "it is a file, not a directory; check --db";
+                return Err(Error::not_found(format!("database at {shown}: {hint}")).into());
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::not_found(format!("directory {shown}; check --db")).into());
+            }
+            Err(error) => return Err(Error::io("look at", directory, &error).into()),
         }
         // A directory with tables but without CURRENT is a damaged database, not none: see `describe`.
         if !database.has_current() && database.leftover().is_none() {
@@ -85,21 +98,29 @@ impl Database {
         })
     }
 
+    /// An error if `CURRENT` is missing from among the files of a database: it is damaged, not absent.
+    fn check_current(&self) -> Result<()> {
+        if let (false, Some(leftover)) = (self.has_current(), self.leftover()) {
+            let detail = format!(
+                "it is missing, but {leftover} is there; see what repair says, or restore the database from a backup"
+            );
+            return Err(Error::corrupt(self.directory.join("CURRENT"), 0, detail).into());
+        }
+        Ok(())
+    }
+
     /// What the manifest says.
     ///
     /// # Errors
     /// Those of reading it.
     pub fn describe(&self) -> Result<Description> {
-        let current = self.directory.join("CURRENT");
-        if let (false, Some(leftover)) = (current.exists(), self.leftover()) {
-            let detail = format!("it is missing, but {leftover} is there; restore it from a backup");
-            return Err(Error::corrupt(current, 0, detail).into());
-        }
+        self.check_current()?;
         let read = || {
             let manifest = read_manifest(&self.environment, &self.directory)?;
             let state = manifest.state(&self.directory)?;
             let catalog = read_catalog(&manifest.path(&self.directory), &state)?;
-            Ok(Description { manifest, state, catalog })
+            let former = read_former_catalog(&manifest.path(&self.directory), &manifest);
+            Ok(Description { manifest, state, catalog, former })
         };
         Ok(self.retry(read)?)
     }
@@ -110,6 +131,7 @@ impl Database {
     /// # Errors
     /// Those of opening.
     pub fn open(&self) -> Result<Db> {
+        self.check_current()?;
         let options = Options { create_if_missing: false, ..Options::default() };
         let open = || {
             let db = Db::open_read_only(&self.directory, options.clone())?;

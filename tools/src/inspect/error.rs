@@ -1,5 +1,7 @@
 //! What can end an inspection, and the exit code that says so.
 
+use std::path::PathBuf;
+
 use alluvium_base::{Error, ErrorKind};
 
 /// The result of everything in the inspector that can end it.
@@ -24,6 +26,12 @@ pub enum InspectError {
         /// The process that writes.
         holder: String,
     },
+    /// The file that `sst` was given is of another kind.
+    #[error("{} is not a table file (no footer magic), or it is cut off at its end", .0.display())]
+    NotATable(PathBuf),
+    /// The answer could not be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(String),
     /// Whoever reads the output has stopped reading, as `head` does. No error to anyone.
     #[error("nobody reads the output any more")]
     OutputClosed,
@@ -54,6 +62,8 @@ impl InspectError {
         match self {
             InspectError::Usage(_) => exit::USAGE,
             InspectError::OutputClosed => exit::FINE,
+            InspectError::Output(_) => exit::IO,
+            InspectError::NotATable(_) => exit::DAMAGED,
             InspectError::Disturbed { .. } => exit::IN_USE,
             InspectError::Engine(error) if error.is_missing_file() => exit::NOT_FOUND,
             InspectError::Engine(error) if error.is_corrupt() => exit::DAMAGED,

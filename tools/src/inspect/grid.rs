@@ -118,10 +118,11 @@ impl Grid {
 
     fn line(&self, cells: &[Cell], paint: &dyn Fn(&Cell, &str) -> String) -> String {
         let mut line = " ".repeat(self.indent);
+        let paint = |cell: &Cell| if cell.text.is_empty() { String::new() } else { paint(cell, &cell.text) };
         let last = self.columns.len().saturating_sub(1);
         for (number, (column, cell)) in self.columns.iter().zip(cells).enumerate() {
             let blanks = " ".repeat(column.width.saturating_sub(measure_text_width(&cell.text)));
-            let text = paint(cell, &cell.text);
+            let text = paint(cell);
             match column.align {
                 Align::Right => line.extend([blanks.as_str(), text.as_str()]),
                 Align::Left if number == last => line.push_str(&text),
@@ -131,6 +132,7 @@ impl Grid {
                 line.push_str(GAP);
             }
         }
+        line.truncate(line.trim_end().len());
         line
     }
 }
@@ -152,8 +154,18 @@ mod tests {
         grid.row(["a", "1", "here"]);
         grid.row(["日本", "1,000", ""]);
         assert_eq!(grid.width(), 2 + 4 + 2 + 5 + 2 + 5);
-        let expected = "  name   size  where\n  a         1  here\n  日本  1,000  \n";
+        let expected = "  name   size  where\n  a         1  here\n  日本  1,000\n";
         assert_eq!(written(&mut grid, Look::default()), expected);
+    }
+
+    #[test]
+    fn a_last_column_without_a_name_left_blanks_behind_the_others() {
+        for color in [false, true] {
+            let mut grid = Grid::new(0).text("a").text("");
+            grid.row(["1", ""]);
+            let text = written(&mut grid, Look { color, width: None });
+            assert!(text.lines().all(|line| !line.ends_with(' ')), "{text:?}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::load::summary::grouped;
 pub fn run(database: &Database, output: &mut Output<'_>) -> Result<()> {
     let description = database.describe()?;
     let manifest = &description.manifest;
-    let names = Names::of(&description.catalog, &description.state);
+    let names = Names::of(&description);
     let id = format!("{:032x}", manifest.database_id);
     if output.json {
         output.json_line(&json!({

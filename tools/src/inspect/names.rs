@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use alluvium::inspect::{Catalog, ManifestState};
+use alluvium::inspect::Catalog;
 use alluvium::row::{RowDecoder, Schema};
 use alluvium::{Value, ValueRef};
 use alluvium_base::key::{KeyspaceId, user_key};
 use serde_json::{Map, json};
 
+use super::database::Description;
 use super::text::{hex, show, show_bytes, show_bytes_cut, show_tuple, to_json, to_json_list};
 
 /// What a keyspace is used for.
@@ -20,8 +21,8 @@ enum Owner {
     Index(RowDecoder, usize),
     /// Opened by its name.
     Plain(String),
-    /// Dropped; its data will go.
-    Dropped,
+    /// Dropped; its data will go. What it was, if the manifest still says.
+    Dropped(Option<String>),
 }
 
 /// The names of keyspaces. Without a catalog it knows none, and shows bytes.
@@ -58,15 +59,41 @@ impl Names {
             owners.insert(*keyspace, Owner::Plain(name.clone()));
         }
         for keyspace in dropped {
-            owners.entry(*keyspace).or_insert(Owner::Dropped);
+            owners.entry(*keyspace).or_insert(Owner::Dropped(None));
         }
         Names { owners }
     }
 
-    /// The names that a manifest's catalog has.
+    /// The names that a manifest has, and for what was dropped those that it had.
     #[must_use]
-    pub fn of(catalog: &Catalog, state: &ManifestState) -> Names {
-        Names::new(catalog, &state.dropped_keyspaces)
+    pub fn of(description: &Description) -> Names {
+        let mut names = Names::new(&description.catalog, &description.state.dropped_keyspaces);
+        names.remember(&description.former);
+        names
+    }
+
+    /// Gives what was dropped the names that it had.
+    fn remember(&mut self, former: &Catalog) {
+        let mut remember = |keyspace: KeyspaceId, what: String| {
+            if let Some(Owner::Dropped(name)) = self.owners.get_mut(&keyspace) {
+                *name = Some(what);
+            }
+        };
+        for table in &former.tables {
+            let schema = table.schema();
+            for (number, keyspace) in table.keyspaces().enumerate() {
+                remember(
+                    keyspace,
+                    match number.checked_sub(1) {
+                        None => format!("table {}", schema.name()),
+                        Some(index) => format!("index {}.{}", schema.name(), index_name(schema, index)),
+                    },
+                );
+            }
+        }
+        for (name, keyspace) in &former.keyspaces {
+            remember(*keyspace, format!("keyspace {name}"));
+        }
     }
 
     /// What a keyspace is, in words: `flights`, `flights.by_tail`, `keyspace events`.
@@ -78,7 +105,11 @@ impl Names {
                 format!("{}.{}", decoder.schema().name(), index_name(decoder.schema(), *index))
             }
             Some(Owner::Plain(name)) => format!("keyspace {name}"),
-            Some(Owner::Dropped) => format!("dropped keyspace {}", keyspace.0),
+            Some(Owner::Dropped(Some(what))) => format!("dropped {what}"),
+            // Of a table, an index or a keyspace that was dropped before the manifest was last rewritten.
+            Some(Owner::Dropped(None)) => {
+                format!("dropped keyspace {} (its name is no longer known)", keyspace.0)
+            }
             None => format!("keyspace number {}", keyspace.0),
         }
     }
@@ -141,7 +172,7 @@ impl Names {
                 ("index", index_name(decoder.schema(), *index).to_owned()),
             ],
             Some(Owner::Plain(name)) => vec![("name", name.clone())],
-            Some(Owner::Dropped) | None => Vec::new(),
+            Some(Owner::Dropped(_)) | None => Vec::new(),
         };
         for (field, name) in named {
             shown.json.insert(field.to_owned(), name.into());
@@ -154,7 +185,7 @@ impl Names {
         match self.owners.get(&keyspace)? {
             Owner::Rows(decoder) => show_row(decoder, key, value),
             Owner::Index(decoder, index) => show_index_entry(decoder, *index, key, value),
-            Owner::Plain(_) | Owner::Dropped => Some(raw(key, value)),
+            Owner::Plain(_) | Owner::Dropped(_) => Some(raw(key, value)),
         }
     }
 }
@@ -276,11 +307,25 @@ mod tests {
             (names.label(KeyspaceId(8)), shown(8).text),
             ("keyspace events".into(), r#""a\xff" = "1""#.into())
         );
-        assert_eq!(names.label(KeyspaceId(9)), "dropped keyspace 9");
+        assert_eq!(names.label(KeyspaceId(9)), "dropped keyspace 9 (its name is no longer known)");
         assert_eq!(names.label(KeyspaceId(10)), "keyspace number 10");
         assert_eq!(shown(10).json["key"], "0x61ff");
         assert_eq!(names.entry(&KeyspaceId(1).full_key(b"abc"), None).text, r#""abc" (cannot be decoded)"#);
         assert_eq!(names.entry(b"ab", None).text, r#""ab""#);
+    }
+
+    #[test]
+    fn a_dropped_table_was_shown_as_a_number() {
+        let schema = Schema::table("old").column("id", Type::U16).primary_key(["id"]);
+        let schema = schema.index(Index::on("by_id").desc("id")).build().unwrap();
+        let table = TableDefinition::allocate(&MapStore::new(), schema).unwrap();
+        let former = Catalog { tables: vec![table], keyspaces: vec![("events".to_owned(), KeyspaceId(8))] };
+        let dropped = BTreeSet::from([1, 2, 8, 9].map(KeyspaceId));
+        let mut names = Names::new(&Catalog::default(), &dropped);
+        names.remember(&former);
+        let labels = [1, 2, 8].map(|id| names.label(KeyspaceId(id)));
+        assert_eq!(labels, ["dropped table old", "dropped index old.by_id", "dropped keyspace events"]);
+        assert!(names.label(KeyspaceId(9)).contains("no longer known"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use alluvium_base::Error;
+use alluvium_base::error::describe_io;
 use console::{Style, Term};
 use serde::Serialize;
 use serde_json::json;
@@ -143,7 +143,7 @@ impl<'a> Output<'a> {
 fn closed_or_failed(error: io::Error) -> InspectError {
     match error.kind() {
         io::ErrorKind::BrokenPipe => InspectError::OutputClosed,
-        _ => Error::io("write", "standard output", &error).into(),
+        _ => InspectError::Output(describe_io(&error)),
     }
 }
 

@@ -117,8 +117,8 @@ pub fn run(database: &Database, output: &mut Output<'_>) -> Result<()> {
 
 impl Overview {
     fn new(database: &Database, description: &Description) -> Overview {
-        let Description { manifest, state, catalog } = description;
-        let names = Names::of(catalog, state);
+        let Description { manifest, state, catalog, .. } = description;
+        let names = Names::of(description);
         let uses = by_keyspace(state);
         let used = |keyspace: KeyspaceId| uses.get(&keyspace).copied().unwrap_or_default();
         let named = |name: &str, keyspace: KeyspaceId| NamedUse {

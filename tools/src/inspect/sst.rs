@@ -1,11 +1,15 @@
 //! `sst`: one table file. Works on a file alone; with the catalog of its database, keys are shown as rows and index
 //! entries.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use alluvium::Environment;
-use alluvium::inspect::{BlockInfo, BlockKind, FileMeta, ReadPurpose, TableFile, open_table_file};
+use alluvium::inspect::{
+    BlockInfo, BlockKind, FileMeta, ReadPurpose, TableFile, ends_like_a_table, open_table_file,
+};
 use alluvium_base::Error;
 use alluvium_base::iter::InternalIterator;
 use alluvium_base::key::{KeyspaceId, Kind, Trailer};
@@ -71,12 +75,17 @@ fn locate(db: Option<&Path>, file: &SstFile) -> Result<(PathBuf, Option<Database
 
 fn find(db: Option<&Path>, file: &SstFile, output: &Output<'_>) -> Result<Found> {
     let (path, database) = locate(db, file)?;
-    let table = open_table_file(&Environment::system(), &path)?;
+    let table = match open_table_file(&Environment::system(), &path) {
+        Err(error) if error.is_corrupt() && is_other_file(&path) => {
+            return Err(InspectError::NotATable(path));
+        }
+        other => other?,
+    };
     let mut found = Found { path, table, names: Names::default(), placed: None };
     // The file is looked at all the same if its database cannot be read.
     match database.map(|database| database.describe()) {
         Some(Ok(description)) => {
-            found.names = Names::of(&description.catalog, &description.state);
+            found.names = Names::of(&description);
             let mut files = description.state.version.files();
             let same = files.find(|(_, file)| file.summary.identity == found.table.identity());
             found.placed = same.map(|(level, file)| (level, Arc::clone(file)));
@@ -87,6 +96,20 @@ fn find(db: Option<&Path>, file: &SstFile, output: &Output<'_>) -> Result<Found>
         None => {}
     }
     Ok(found)
+}
+
+/// True if a file does not end as table files do: damage of the last bytes apart, it never was one.
+fn is_other_file(path: &Path) -> bool {
+    const TAIL_BYTES: u64 = 16;
+    let tail = || {
+        let mut file = File::open(path)?;
+        let start = file.metadata()?.len().saturating_sub(TAIL_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        let mut tail = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut tail)?;
+        std::io::Result::Ok(tail)
+    };
+    tail().is_ok_and(|tail| !ends_like_a_table(&tail))
 }
 
 #[derive(Serialize)]
@@ -311,6 +334,10 @@ fn verify(db: Option<&Path>, file: &SstFile, output: &mut Output<'_>) -> Result<
             }
         }
         Err(InspectError::Engine(error)) if error.is_corrupt() => {
+            verified.problems.push(Problem::new("table file", &error, Vec::new(), advice));
+        }
+        Err(InspectError::NotATable(path)) => {
+            let error = Error::invalid(InspectError::NotATable(path).to_string());
             verified.problems.push(Problem::new("table file", &error, Vec::new(), advice));
         }
         Err(error) => return Err(error),

@@ -7,6 +7,7 @@ use alluvium::{Type, Value, ValueRef};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::grid::Align;
+pub use crate::load::summary::count;
 
 /// Characters of a value that a table shows.
 const CELL_CHARS_MAX: usize = 80;
@@ -203,18 +204,6 @@ impl fmt::Display for Percent {
             percent if percent < 10.0 => write!(f, "{percent:.1} %"),
             percent => write!(f, "{percent:.0} %"),
         }
-    }
-}
-
-/// `1 file`, `2 files`.
-#[must_use]
-pub fn count(number: u64, what: &str) -> String {
-    let number_text = crate::load::summary::grouped(number);
-    match (number, what.strip_suffix('y')) {
-        (1, _) => format!("1 {what}"),
-        (_, Some(stem)) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{number_text} {stem}ies"),
-        (_, _) if what.ends_with('x') => format!("{number_text} {what}es"),
-        _ => format!("{number_text} {what}s"),
     }
 }
 

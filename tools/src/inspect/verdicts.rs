@@ -158,7 +158,7 @@ fn garbage(facts: &Facts) -> Option<String> {
 fn dropped(facts: &Facts) -> Option<String> {
     (facts.dropped_bytes > 0).then(|| {
         format!(
-            "{} belong to dropped tables or keyspaces and go as compaction comes by",
+            "{} belong to dropped tables, indexes or keyspaces and go as compaction comes by",
             Size(facts.dropped_bytes)
         )
     })
@@ -252,7 +252,7 @@ mod tests {
                 |f| f.garbage = Garbage { certain_bytes: 1 << 20, possible_bytes: 2 << 20 },
                 "little garbage (at most 2.0 %)",
             ),
-            (|f| f.dropped_bytes = 1 << 20, "1 MiB belong to dropped tables"),
+            (|f| f.dropped_bytes = 1 << 20, "1 MiB belong to dropped tables,"),
             (|f| f.left_over_bytes = 1 << 20, "1 MiB of table files are in use no more"),
             (|f| f.files = 1000, "1,000 table files of 102.4 KiB on average: many and small"),
             (|f| (f.log_operations, f.log_bytes) = (3, 90), "3 operations (90 B) are in the log"),

@@ -122,8 +122,8 @@ fn check(
     output: &Output<'_>,
     report: &mut Report,
 ) {
-    let Description { state, catalog, .. } = description;
-    let names = Names::of(catalog, state);
+    let Description { state, .. } = description;
+    let names = Names::of(description);
     let bar = progress_bar(state.version.bytes(), deep && !output.json);
     let mut known = BTreeSet::new();
     for placed in placed_files(&state.version) {

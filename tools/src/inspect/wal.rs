@@ -24,7 +24,7 @@ use crate::load::summary::grouped;
 pub fn run(database: &Database, records: bool, limit: Option<Limit>, output: &mut Output<'_>) -> Result<()> {
     // A log without a readable manifest is shown, too, with keys as bytes.
     let names = match database.describe() {
-        Ok(description) => Names::of(&description.catalog, &description.state),
+        Ok(description) => Names::of(&description),
         Err(error) => {
             output.note(&format!("keys are shown as bytes, since the catalog cannot be read: {error}"));
             Names::default()

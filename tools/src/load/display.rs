@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::load::cli::size::Size;
 use crate::load::progress::{Phase, Progress};
 use crate::load::rejects::Rejects;
-use crate::load::summary::{JSON_VERSION, grouped};
+use crate::load::summary::{JSON_VERSION, count, grouped};
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl Line {
     }
 
     fn describe(&self) -> String {
-        let mut text = format!("{} rows", grouped(self.rows));
+        let mut text = count(self.rows, "row");
         if self.phase == Phase::Encode {
             text.push_str(&format!(", {}/s", grouped(self.rows_per_second)));
         }

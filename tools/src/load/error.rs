@@ -5,7 +5,7 @@ use alluvium_base::{Error, ErrorKind};
 /// The result of everything in the loader that can end it.
 pub type Result<T, E = LoadError> = std::result::Result<T, E>;
 
-/// Why a load ended without loading. The database is as it was in every case.
+/// Why a load failed. The database is as it was, except for `Output`, which says how far it came.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The command line or the input's shape does not make sense; nothing was tried.
@@ -30,6 +30,9 @@ pub enum LoadError {
         /// What went wrong, and where.
         detail: String,
     },
+    /// What is done could not be told: the summary, the plan or the rejected rows could not be written.
+    #[error("{0}")]
+    Output(String),
     /// The engine, or a file of the loader, failed.
     #[error(transparent)]
     Engine(#[from] Error),
@@ -64,7 +67,7 @@ impl LoadError {
             LoadError::TooManyErrors(_) => exit::TOO_MANY_ERRORS,
             LoadError::Verification(_) => exit::VERIFICATION_FAILED,
             LoadError::Stopped => exit::STOPPED,
-            LoadError::Input { .. } => exit::IO,
+            LoadError::Input { .. } | LoadError::Output(_) => exit::IO,
             LoadError::Engine(error) => match error.kind() {
                 ErrorKind::InUse { .. } => exit::IN_USE,
                 ErrorKind::AlreadyExists { .. }

@@ -20,6 +20,7 @@ use crate::load::place::INPUTS_MAX;
 use crate::load::sample::{HEAD_BYTES, Head, SAMPLE_BYTES, SAMPLED_INPUTS, Sampler};
 use crate::load::sniff::column::ColumnSample;
 use crate::load::sniff::dialect::Dialect;
+use crate::load::summary::count;
 
 /// Name of the column that `--row-id` adds.
 pub const ROW_ID: &str = "row_id";
@@ -174,7 +175,7 @@ fn check_same_columns(first: &PlannedInput, name: &InputName, dialect: &Dialect)
         Err(LoadError::Usage(format!("{name} does not have the columns of {}: {detail}", first.name)))
     };
     if expected.len() != found.len() {
-        return differs(format!("it has {} columns, not {}", found.len(), expected.len()));
+        return differs(format!("it has {}, not {}", count(found.len() as u64, "column"), expected.len()));
     }
     if first.dialect.has_header != dialect.has_header {
         let (with, without) = if dialect.has_header {
@@ -248,8 +249,8 @@ fn check_key(args: &Args, columns: &[PlannedColumn], input: &InputName, sampler:
             .to_owned(),
         names => {
             format!(
-                "In the first {} rows, each of these differs in every row: {}",
-                sampler.rows(),
+                "In the first {}, each of these differs in every row: {}",
+                count(sampler.rows(), "row"),
                 names.join(", ")
             )
         }

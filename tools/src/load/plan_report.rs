@@ -9,7 +9,7 @@ use crate::load::cli::{Args, OnDuplicate};
 use crate::load::input::open::Packing;
 use crate::load::plan::Plan;
 use crate::load::sniff::column::shell_word;
-use crate::load::summary::{JSON_VERSION, grouped};
+use crate::load::summary::{JSON_VERSION, count};
 
 #[derive(Serialize)]
 struct Json {
@@ -126,9 +126,9 @@ fn write_text(out: &mut String, plan: &Plan, args: &Args) -> std::fmt::Result {
         writeln!(out, "  note: {note}")?;
     }
     if let (Some(rows), Some(bytes)) = (plan.estimated_rows, plan.estimated_bytes) {
-        writeln!(out, "  about {} rows, {} unpacked", grouped(round(rows)), Size(bytes))?;
+        writeln!(out, "  about {}, {} unpacked", count(round(rows), "row"), Size(bytes))?;
     }
-    writeln!(out, "\nColumns, from the first {} rows", grouped(plan.sampled_rows))?;
+    writeln!(out, "\nColumns, from the first {}", count(plan.sampled_rows, "row"))?;
     let width = plan.columns.iter().map(|column| column.name.chars().count()).max().unwrap_or(0);
     let types: Vec<String> = plan.columns.iter().map(|column| column.ty.to_string()).collect();
     let type_width = types.iter().map(String::len).max().unwrap_or(0);

@@ -5,6 +5,7 @@
 
 use std::io::Write;
 
+use alluvium_base::error::describe_io;
 use serde_json::json;
 
 use crate::load::cli::Args;
@@ -19,7 +20,7 @@ use crate::load::progress::Progress;
 use crate::load::rejects::Rejects;
 use crate::load::rejects_file::RejectsFile;
 use crate::load::sort::budget;
-use crate::load::summary::{JSON_VERSION, Summary};
+use crate::load::summary::{JSON_VERSION, Summary, count};
 use crate::load::target::LoadTarget;
 use crate::load::{load, plan_report};
 
@@ -55,9 +56,10 @@ fn try_run<T: LoadTarget>(
     let targets = 1 + plan.schema.indexes().len();
     let threads = args.thread_count();
     let budget = budget::divide(args.memory.0, threads, targets).map_err(|least| {
-        let (given, indexes, least) = (args.memory, targets - 1, Size(least));
+        let (given, least) = (args.memory, Size(least));
+        let (threads, indexes) = (count(threads as u64, "thread"), count(targets as u64 - 1, "index"));
         LoadError::Usage(format!(
-            "--memory {given} is too little: with {threads} threads and {indexes} indexes it must be {least} or more"
+            "--memory {given} is too little: with {threads} and {indexes} it must be {least} or more"
         ))
     })?;
     // All that can be known to fail fails before the database is touched.
@@ -79,11 +81,12 @@ fn try_run<T: LoadTarget>(
     // However the load has ended, what was rejected until then is of use.
     let published = rejects.publish();
     let summary = result?;
-    published?;
+    let loaded = |error: LoadError| LoadError::Output(format!("the table is loaded, but {error}"));
+    published.map_err(loaded)?;
     if rejects.count() > 0 && !args.json {
         tell(&format!("warning: some rows were rejected\n{}", rejects.describe()));
     }
-    print(output, &describe_summary(args, &summary))?;
+    print(output, &describe_summary(args, &summary)).map_err(loaded)?;
     Ok(summary.exit_code())
 }
 
@@ -121,7 +124,7 @@ fn print(output: &mut dyn Write, text: &str) -> Result<()> {
     match writeln!(output, "{text}").and_then(|()| output.flush()) {
         // Whoever reads may stop reading.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(alluvium_base::Error::io("write", "standard output", &error).into())
+            Err(LoadError::Output(format!("cannot write to standard output: {}", describe_io(&error))))
         }
         _ => Ok(()),
     }

@@ -103,19 +103,20 @@ impl fmt::Display for Summary {
         let Rows { read, loaded, rejected, superseded } = self.rows;
         let rate = if self.seconds > 0.0 { read as f64 / self.seconds } else { 0.0 };
         let (table, seconds) = (&self.table, self.seconds);
-        writeln!(f, "{table}: {} rows loaded in {seconds:.1} s", grouped(loaded))?;
+        writeln!(f, "{table}: {} loaded in {seconds:.1} s", count(loaded, "row"))?;
         write!(
             f,
-            "  read {} rows, {} of input ({} rows/s)",
-            grouped(read),
+            "  read {}, {} of input ({}/s)",
+            count(read, "row"),
             Size(self.input_bytes),
-            grouped(rate as u64)
+            count(rate as u64, "row")
         )?;
         writeln!(f, "; {} rejected, {} superseded", grouped(rejected), grouped(superseded))?;
         let width = self.targets.iter().map(|target| target.name.chars().count()).max().unwrap_or(0);
         for target in &self.targets {
             let (name, entries, bytes) = (&target.name, grouped(target.entries), Size(target.file_bytes));
-            writeln!(f, "  {name:width$}  {entries:>12} entries  {:>10}", bytes.to_string())?;
+            let word = if target.entries == 1 { "entry  " } else { "entries" };
+            writeln!(f, "  {name:width$}  {entries:>12} {word}  {:>10}", bytes.to_string())?;
         }
         let phases: Vec<String> = self
             .phases
@@ -148,9 +149,26 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
+/// `1 file`, `2 files`.
+#[must_use]
+pub fn count(number: u64, what: &str) -> String {
+    let number_text = grouped(number);
+    match (number, what.strip_suffix('y')) {
+        (1, _) => format!("1 {what}"),
+        (_, Some(stem)) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{number_text} {stem}ies"),
+        (_, _) if what.ends_with('x') => format!("{number_text} {what}es"),
+        _ => format!("{number_text} {what}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_row_was_called_1_rows() {
+        assert_eq!([0, 1, 1000].map(|rows| count(rows, "row")), ["0 rows", "1 row", "1,000 rows"]);
+    }
 
     #[test]
     fn thousands_are_set_apart() {

@@ -100,6 +100,12 @@ fn a_damaged_manifest_is_found_and_ends_the_check() {
     fs::remove_file(sample.directory.join("CURRENT")).unwrap();
     let found = problem(&sample, "verify");
     assert!(found["message"].as_str().unwrap().contains("it is missing, but 0"), "{found:#}");
+    // Those that open the database said that there was none.
+    for words in
+        ["rows deliveries", "explain deliveries", "index-check", "overview", "tables", "manifest dump"]
+    {
+        sample.ask(words).refused(5, &["CURRENT", "it is missing, but 0"]);
+    }
 }
 
 #[test]
@@ -133,5 +139,26 @@ fn left_over_files_are_no_problem() {
     let answer = sample.ask("verify").fine();
     expect(&answer, 0, &["note: 1 table file in use no more"]);
     expect(&sample.ask("overview"), 0, &["are in use no more"]);
-    sample.ask("sst props 999").refused(5, &["00000999.sst"]);
+    // It was said to be damaged, but it never was a table.
+    sample.ask("sst props 999").refused(5, &["00000999.sst is not a table file (no footer magic)"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_path_was_told_in_names_of_error_kinds() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    call(&["--db", file, "overview"]).refused(4, &["it is a file, not a directory; check --db"]);
+    call(&["--db", file, "tables"]).refused(4, &["it is a file, not a directory"]);
+    call(&["--db", "/nonexistent", "tables"]).refused(4, &["there is no directory /nonexistent; check --db"]);
+    call(&["sst", "props", file]).refused(5, &["file is not a table file (no footer magic)"]);
+    let verified = call(&["sst", "verify", file]);
+    expect(&verified, 1, &["file is not a table file (no footer magic)"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = crate::support::command(&["completions", "bash"]);
+    let output = command.stdout(full).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "error: cannot write to standard output: no space left on the device\n");
+    assert_eq!(output.status.code(), Some(8));
 }

@@ -110,6 +110,32 @@ fn of_several_unique_violations_only_the_first_was_told() {
 }
 
 #[test]
+fn a_file_where_the_database_must_be_was_an_entity_that_already_exists() {
+    let directory = files(&[("users.csv", "id\n1\n")]);
+    let file = directory.path().join("users.csv");
+    for database in [file.clone(), file.join("db")] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alluvium-load"));
+        command.arg("--db").arg(database).args(["--primary-key", "id"]).arg(&file);
+        let told = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        assert!(told.contains("is a file, not a directory"), "{told}");
+    }
+}
+
+#[test]
+fn an_output_on_a_full_device_was_said_to_resume_by_itself() {
+    let directory = files(&[("users.csv", "id\n1\n")]);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alluvium-load"));
+    command.arg("--db").arg(directory.path().join("db")).args(["--primary-key", "id"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = command.arg(directory.path().join("users.csv")).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(exit::IO)));
+    let told = String::from_utf8(output.stderr).unwrap();
+    let expected =
+        "error: the table is loaded, but cannot write to standard output: no space left on the device\n";
+    assert!(told.ends_with(expected), "{told}");
+}
+
+#[test]
 fn text_that_is_not_utf_8() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("users.csv"), b"id,name\n1,J\xf6rg\n").unwrap();
@@ -172,7 +198,7 @@ fn files_that_do_not_belong_together() {
         Run::new(directory.path(), &["--primary-key", "id"], &["a.csv", "b.csv"]).error()
     };
     assert_eq!(both("id,y\n1,2\n"), "b.csv does not have the columns of a.csv: column 2 is y, not x");
-    assert_eq!(both("id\n1\n"), "b.csv does not have the columns of a.csv: it has 1 columns, not 2");
+    assert_eq!(both("id\n1\n"), "b.csv does not have the columns of a.csv: it has 1 column, not 2");
     assert_eq!(
         both("3,4\n5,6\n"),
         "b.csv does not have the columns of a.csv: it lacks a row of names, the other has one; say --header yes or \
@@ -222,7 +248,11 @@ fn a_full_disk_and_the_wish_to_stop() {
         &["users.csv"],
     );
     run.fault = Fault::Full(1000);
-    assert_eq!(run.error(), "no space left to write 000007.sst; free some space, writing resumes by itself");
+    assert_eq!(
+        run.error(),
+        "no space left to write 000007.sst; free some space: an open database then goes on writing by itself, anything else \
+         must be tried again"
+    );
     assert_eq!(run.load().err().unwrap().exit_code(), exit::IO);
     run.fault = Fault::Stops(StopHandle(run.stop.clone()));
     assert_eq!(run.error(), "stopped as asked; the database is as it was");

@@ -220,7 +220,8 @@ Exit codes:
   4  not loaded: too many rejected rows, or duplicates
   5  not loaded: what was written could not be verified
   6  not loaded: stopped with ^C (a second ^C stops at once)
-  8  not loaded: reading or writing failed, or the disk is full
+  8  not loaded: reading or writing failed, or the disk is full; or loaded, as the message then says, but the summary or
+     the rejected rows could not be written
   9  not loaded: the database is open in another process";
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use alluvium_base::error::describe_io;
+
 use crate::load::error::{LoadError, Result};
 
 /// The name that stands for standard input.
@@ -117,8 +119,8 @@ impl OpenInput {
         if name.is_standard_input() {
             return OpenInput::from_reader(name, Box::new(io::stdin()), None);
         }
-        let file = File::open(name.path()).map_err(|error| name.error(plain_words(&error)))?;
-        let metadata = file.metadata().map_err(|error| name.error(plain_words(&error)))?;
+        let file = File::open(name.path()).map_err(|error| name.error(describe_io(&error)))?;
+        let metadata = file.metadata().map_err(|error| name.error(describe_io(&error)))?;
         if metadata.is_dir() {
             return Err(name.error("it is a directory; name the files in it"));
         }
@@ -136,7 +138,7 @@ impl OpenInput {
         stored_bytes: Option<u64>,
     ) -> Result<OpenInput> {
         let mut head = Vec::new();
-        reader.by_ref().take(4).read_to_end(&mut head).map_err(|error| name.error(plain_words(&error)))?;
+        reader.by_ref().take(4).read_to_end(&mut head).map_err(|error| name.error(describe_io(&error)))?;
         let packing = Packing::of(&head);
         let read_bytes = Arc::new(AtomicU64::new(0));
         let stored = Counted { inner: Cursor::new(head).chain(reader), count: Arc::clone(&read_bytes) };
@@ -179,7 +181,7 @@ impl OpenInput {
     fn read_error(&self, error: &io::Error) -> String {
         let at = self.read_bytes.load(Ordering::Relaxed);
         let what = match self.packing {
-            Packing::Plain => return plain_words(error),
+            Packing::Plain => return describe_io(error),
             Packing::Gzip => "gzip",
             Packing::Zstd => "zstd",
         };
@@ -194,14 +196,6 @@ impl OpenInput {
 
 /// Bytes of a gzip file that are read at once.
 const STORED_BUFFER_BYTES: usize = 128 << 10;
-
-/// What the system says, without the number of the error.
-fn plain_words(error: &io::Error) -> String {
-    let words = error.to_string();
-    let plain = words.split(" (os error").next().unwrap_or(&words);
-    let mut chars = plain.chars();
-    chars.next().map_or(String::new(), |first| first.to_lowercase().chain(chars).collect())
-}
 
 struct Counted {
     inner: Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>>,
