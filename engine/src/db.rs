@@ -85,12 +85,35 @@ impl Db {
         Ok(Db(Arc::new(Handle { tree })))
     }
 
-    /// Opens the database in `directory` for reading: takes no lock, starts no thread, writes nothing. It shows what was
-    /// in the files at this moment.
+    /// Opens the database in `directory` for reading, also beside a process that writes: starts no thread, and writes
+    /// nothing but a small *lease* file, by which the writer knows what it must not remove. The handle shows the state of
+    /// this moment, what only the log has included, until it is [refreshed](Db::refresh); while it is open (and while
+    /// iterators and snapshots of it are held) the tables of that state stay on disk.
+    ///
+    /// What the log holds is read into memory, however much that is: up to the memtables of the writer.
+    ///
+    /// Where no lease can be had (a read-only medium, a directory that this process may not write to, a full disk;
+    /// [`has_lease`](Db::has_lease) tells) it opens all the same, but with a weaker promise: beside a process that
+    /// writes, files may then vanish, and a read answers `Io` of kind `NotFound`; open or refresh again.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// use alluvium::{Db, Durability, Options};
+    /// let writer = Db::open(directory.path(), Options::default())?;
+    /// let events = writer.keyspace("events")?;
+    /// events.put(b"a", b"1", Durability::Buffered)?;
+    /// let reader = Db::open_read_only(directory.path(), Options::default())?; // usually another process
+    /// let seen = reader.keyspace("events")?;
+    /// assert_eq!(seen.get(b"a")?.as_deref(), Some(b"1".as_slice()));
+    /// events.put(b"a", b"2", Durability::Buffered)?;
+    /// assert_eq!(seen.get(b"a")?.as_deref(), Some(b"1".as_slice()));
+    /// reader.refresh()?;
+    /// assert_eq!(seen.get(b"a")?.as_deref(), Some(b"2".as_slice()));
+    /// # Ok::<(), alluvium::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`open`](Db::open). Beside a process that writes, files may vanish between reading the manifest and opening
-    /// them: `Corrupt` or `Io` of kind `NotFound`; open again.
+    /// As [`open`](Db::open), without `InUse`.
     pub fn open_read_only(directory: impl AsRef<Path>, options: Options) -> Result<Db> {
         Db::open_read_only_in(Environment::system(), directory, options)
     }
@@ -106,7 +129,7 @@ impl Db {
     ) -> Result<Db> {
         let directory = directory.as_ref();
         let opening = || format!("opening the database in {} for reading", directory.display());
-        let tree = crate::open::open_read_only(environment, directory, options)
+        let tree = crate::read_only::open_read_only(environment, directory, options)
             .map_err(|error| error.context(opening()))?;
         Ok(Db(Arc::new(Handle { tree })))
     }
@@ -218,7 +241,7 @@ impl Db {
     /// # Errors
     /// `Closed`.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        Ok(Snapshot(Arc::new(self.tree()?.snapshots.take())))
+        Ok(Snapshot(Arc::new(self.tree()?.take_snapshot())))
     }
 
     /// Writes the memtable to a table and waits for it.
@@ -252,6 +275,27 @@ impl Db {
     /// `Closed`.
     pub fn statistics(&self) -> Result<Statistics> {
         Ok(self.tree()?.statistics())
+    }
+
+    /// Moves a handle that was opened for reading on to the newest state: everything that was committed (or, where the
+    /// log's ring cannot be mapped, drained) before this call. Reads go on meanwhile; iterators and snapshots keep
+    /// showing what they showed, and what they keep on disk is given free by the first refresh after they are dropped.
+    /// A handle that writes is always at the newest state: nothing happens.
+    ///
+    /// It reads the manifest and the log from the last flush on.
+    ///
+    /// # Errors
+    /// Those of [`open_read_only`](Db::open_read_only); the handle then stays at the state that it was at. `Closed`.
+    pub fn refresh(&self) -> Result<()> {
+        crate::read_only::advance(self.tree()?)
+            .map_err(|error| error.context(format!("refreshing {}", self.directory().display())))
+    }
+
+    /// True if this handle was opened for reading and holds a lease, so that a process that writes removes nothing that
+    /// it may read. See [`open_read_only`](Db::open_read_only).
+    #[must_use]
+    pub fn has_lease(&self) -> bool {
+        self.0.tree.reader.as_ref().is_some_and(|reader| reader.lock().has_lease())
     }
 
     /// The directory of the database.
@@ -383,6 +427,9 @@ impl Tree {
         drop(self.gate.write());
         let closed = self.log.get().map_or(Ok(()), alluvium_wal::Log::close);
         drop(self.lock.lock().take());
+        if let Some(reader) = &self.reader {
+            reader.lock().release();
+        }
         stopped.and(closed)
     }
 

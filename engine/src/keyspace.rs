@@ -72,7 +72,7 @@ impl Keyspace {
     /// # Errors
     /// As [`get`](Keyspace::get).
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<PinnedValue>> {
-        self.db.tree()?.get(self.id, key, Some(snapshot.seqno()))
+        self.db.tree()?.get(self.id, key, Some(snapshot))
     }
 
     /// The newest value of `key`, copied.

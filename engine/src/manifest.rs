@@ -17,7 +17,8 @@
 //!
 //! When the file has grown past four times the size of a snapshot of the state, a new manifest that begins with that
 //! snapshot is written, synced (file, then directory) and switched to by `CURRENT`. The same happens after a failed
-//! append: the state of the old file is then unknown, so it is never appended to again.
+//! append: the state of the old file is then unknown, so it is never appended to again. The old file stays until no
+//! process can be reading it (see `lease.rs`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,6 +43,13 @@ const REWRITE_BYTES_MIN: u64 = 1 << 20;
 /// Largest edit: a snapshot of a million files of about 200 bytes stays below it.
 const EDIT_BYTES_MAX: u32 = 1 << 30;
 
+/// A moment in the history of a database: a manifest and how much of it counts. Later moments are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) number: u64,
+    pub(crate) durable_bytes: u64,
+}
+
 /// What `CURRENT` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Current {
@@ -61,8 +69,24 @@ impl Current {
         };
         let mut bytes = [0; CURRENT_BYTES];
         file.read_exact_at(&mut bytes, 0)?;
-        let damaged = || Error::corrupt(&path, 0, "it does not name a manifest; restore it from a backup");
-        let mut reader = Reader::new(&bytes);
+        loop {
+            let before = bytes;
+            match Current::decode(&path, &bytes) {
+                Err(error) if error.is_corrupt() => {
+                    // A writer may have been rewriting the sector at this very moment; damage stays the same.
+                    file.read_exact_at(&mut bytes, 0)?;
+                    if bytes == before {
+                        return Err(error);
+                    }
+                }
+                decoded => return decoded.map(Some),
+            }
+        }
+    }
+
+    fn decode(path: &Path, bytes: &[u8; CURRENT_BYTES]) -> Result<Current> {
+        let damaged = || Error::corrupt(path, 0, "it does not name a manifest; restore it from a backup");
+        let mut reader = Reader::new(bytes);
         if reader.take(8) != Some(CURRENT_MAGIC) {
             return Err(damaged());
         }
@@ -78,11 +102,16 @@ impl Current {
         let current = rest();
         // The checksum keeps its place in every format, so a newer format is told from damage.
         if current.is_some() {
-            check_format(&path, format)?;
+            check_format(path, format)?;
         }
         // The rest of the sector is zero, so that damage anywhere in it is found.
         let padding_is_zero = bytes.get(56..).is_some_and(|rest| rest.iter().all(|&byte| byte == 0));
-        current.filter(|_| padding_is_zero).map(Some).ok_or_else(damaged)
+        current.filter(|_| padding_is_zero).ok_or_else(damaged)
+    }
+
+    /// The moment that it names.
+    pub(crate) fn position(&self) -> Position {
+        Position { number: self.number, durable_bytes: self.durable_bytes }
     }
 
     fn to_bytes(self) -> [u8; CURRENT_BYTES] {
@@ -274,6 +303,8 @@ pub(crate) struct Manifest {
     snapshot_bytes: u64,
     /// A failed write leaves the file in an unknown state: it is then replaced, never appended to.
     broken: bool,
+    /// Manifests that this one has replaced, for whoever removes files.
+    superseded: Vec<u64>,
 }
 
 impl Manifest {
@@ -305,6 +336,7 @@ impl Manifest {
             file,
             snapshot_bytes: bytes,
             broken: false,
+            superseded: Vec::new(),
         })
     }
 
@@ -329,12 +361,23 @@ impl Manifest {
             file,
             snapshot_bytes,
             broken: false,
+            superseded: Vec::new(),
         })
     }
 
-    /// Number of the manifest in use.
-    pub(crate) fn number(&self) -> u64 {
-        self.current.number
+    /// The last edit that was made durable.
+    pub(crate) fn position(&self) -> Position {
+        self.current.position()
+    }
+
+    /// Makes the next edit begin a new manifest.
+    pub(crate) fn begin_anew(&mut self) {
+        self.broken = true;
+    }
+
+    /// Numbers of the manifests that were replaced since this was last asked.
+    pub(crate) fn take_superseded(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.superseded)
     }
 
     /// Makes `edit` durable. `snapshot` gives the whole state *including* the edit; it is asked for only when the
@@ -376,14 +419,15 @@ impl Manifest {
         let result = Manifest::create(&self.fs, &self.directory, self.current.database_id, number, snapshot);
         match result {
             Ok(new) => {
-                let old = self.current.number;
+                let mut superseded = std::mem::take(&mut self.superseded);
+                superseded.push(self.current.number);
                 *self = new;
-                // A leftover is removed at the next open.
-                let _ = self.fs.remove_file(&layout::manifest(&self.directory, old));
+                self.superseded = superseded;
                 Ok(())
             }
             Err(error) => {
                 self.broken = true;
+                self.superseded.push(self.current.number);
                 self.current.number = number;
                 Err(error)
             }

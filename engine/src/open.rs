@@ -9,7 +9,7 @@
 //!    like any other, and is flushed in the background.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -27,11 +27,13 @@ use crate::commit::{AdmissionControl, Publisher};
 use crate::environment::Environment;
 use crate::executor::Executor;
 use crate::layout;
+use crate::lease::LeaseView;
 use crate::manifest::{self, Current, Manifest};
 use crate::memtable::Memtable;
 use crate::options::Options;
+use crate::read_only::Reader;
 use crate::read_state::{Immutable, ReadState};
-use crate::replay::{Replay, replay};
+use crate::replay::{Replay, ReplayFrom, replay};
 use crate::row::Latches;
 use crate::snapshot::SnapshotRegistry;
 use crate::statistics::Counters;
@@ -56,7 +58,7 @@ pub(crate) fn open(environment: Environment, directory: &Path, options: Options)
         }
         _ => error,
     })?;
-    let (manifest, loaded) = match Current::read(fs.as_ref(), directory)? {
+    let (mut manifest, loaded) = match Current::read(fs.as_ref(), directory)? {
         Some(current) => {
             let (loaded, snapshot_bytes) = load(fs.as_ref(), directory, &current)?;
             (Manifest::open(&fs, directory, current, snapshot_bytes)?, loaded)
@@ -66,37 +68,18 @@ pub(crate) fn open(environment: Environment, directory: &Path, options: Options)
     // A crash may have left tables that no edit names; their numbers are not used again while they wait for removal.
     let left_behind =
         fs.list_directory(directory)?.iter().filter_map(|entry| layout::parse_table(&entry.name)).max();
-    let tree = build(environment, directory, options, loaded, Some(manifest))?;
+    // A reader may have seen an edit that a failing disk has forgotten: what comes now must not look like it.
+    let position = manifest.position();
+    if LeaseView::read(fs.as_ref(), directory, position)?.is_ahead_of(position) {
+        manifest.begin_anew();
+    }
+    let tree = build(environment, directory, options, loaded, Some(manifest), None)?;
     tree.next_file_id.fetch_max(left_behind.map_or(0, |id| id + 1), Ordering::Relaxed);
     *tree.lock.lock() = Some(lock);
-    let replay = replay(&tree, true)?;
+    let from = ReplayFrom::new(&tree, &tree.versions.lock().durable, false);
+    let replay = replay(&tree, from)?;
     start_incarnation(&tree, replay)?;
     crate::background::start_workers(&tree)?;
-    Ok(tree)
-}
-
-/// Opens the database in `directory` for reading: no lock, no thread, no write.
-pub(crate) fn open_read_only(
-    environment: Environment,
-    directory: &Path,
-    options: Options,
-) -> Result<Arc<Tree>> {
-    options.check()?;
-    let fs = Arc::clone(&environment.fs);
-    let current = Current::read(fs.as_ref(), directory)?
-        .ok_or_else(|| Error::not_found(format!("database in {}", directory.display())))?;
-    let (loaded, _) = load(fs.as_ref(), directory, &current)?;
-    let tree = build(environment, directory, options, loaded, None)?;
-    let replay = replay(&tree, false)?;
-    let immutables = replay
-        .memtables
-        .into_iter()
-        .map(|memtable| Arc::new(Immutable { memtable, log_end: 0, newest: replay.last_seqno }))
-        .collect();
-    let old = tree.read_state.load_full();
-    let (active, version) = (Arc::clone(&old.active), Arc::clone(&old.version));
-    tree.read_state.store(Arc::new(ReadState { active, immutables, version }));
-    tree.snapshots.publish(replay.last_seqno);
     Ok(tree)
 }
 
@@ -162,12 +145,14 @@ pub(crate) fn check_table(fs: &dyn alluvium_base::fs::Fs, directory: &Path, file
     Ok(())
 }
 
-fn build(
+/// A tree that is open, but not started: `manifest` for one that writes, `reader` for one that reads.
+pub(crate) fn build(
     environment: Environment,
     directory: &Path,
     options: Options,
     loaded: ManifestState,
     manifest: Option<Manifest>,
+    reader: Option<Mutex<Reader>>,
 ) -> Result<Arc<Tree>> {
     let waits = Arc::new(WaitStatistics::default());
     let clock = Arc::clone(&environment.clock);
@@ -186,6 +171,7 @@ fn build(
     let identities = Random::new(environment.entropy ^ loaded.incarnation.wrapping_mul(0x9e37_79b9));
     Ok(Arc::new(Tree {
         directory: directory.to_owned(),
+        reader,
         memory,
         counters: Counters::default(),
         snapshots: SnapshotRegistry::new(last_seqno, Arc::clone(&clock)),
@@ -275,7 +261,6 @@ fn start_incarnation(tree: &Arc<Tree>, replay: Replay) -> Result<()> {
     };
     let (fs, clock) = (Arc::clone(&tree.environment.fs), Arc::clone(&tree.environment.clock));
     let log = Log::create(fs, clock, Arc::clone(&tree.waits), options)?;
-    log.release_before(replay_start)?;
     if tree.log.set(log).is_err() {
         return Err(Error::invalid("the log was started twice"));
     }
@@ -304,21 +289,26 @@ fn unused_dropped(tree: &Tree) -> Vec<KeyspaceId> {
     tree.dropped.load().iter().copied().filter(|&keyspace| !is_used(keyspace)).collect()
 }
 
-/// Names of files in the directory that no version needs: left by jobs that a crash cut off.
-pub(crate) fn orphans(tree: &Tree) -> Result<Vec<PathBuf>> {
-    let (live, manifest) = {
+/// Notes what a crash left in the directory, to be removed: files that no version needs.
+pub(crate) fn find_orphans(tree: &Tree) -> Result<()> {
+    let (live, position) = {
         let versions = tree.versions.lock();
         let live: HashSet<u64> = versions.durable.version.files().map(|(_, file)| file.id).collect();
-        (live, versions.manifest.as_ref().map_or(0, Manifest::number))
+        (live, versions.manifest.as_ref().map(Manifest::position).unwrap_or_default())
     };
     let entries = tree.environment.fs.list_directory(&tree.directory)?;
-    Ok(entries
-        .into_iter()
+    let manifests = entries.iter().filter_map(|entry| layout::parse_manifest(&entry.name));
+    let old = manifests.filter(|&number| number != position.number).collect();
+    let files = entries
+        .iter()
         .filter(|entry| {
-            let table = layout::parse_table(&entry.name).is_some_and(|id| !live.contains(&id));
-            let old_manifest = layout::parse_manifest(&entry.name).is_some_and(|number| number != manifest);
-            table || old_manifest || entry.name.ends_with(".tmp")
+            layout::parse_table(&entry.name).is_some_and(|id| !live.contains(&id))
+                || entry.name.ends_with(".tmp")
         })
-        .map(|entry| tree.directory.join(entry.name))
-        .collect())
+        .map(|entry| tree.directory.join(&entry.name))
+        .collect();
+    let mut state = tree.state.lock();
+    state.obsolete.add_manifests(old, position);
+    state.obsolete.add_orphans(files, position);
+    Ok(())
 }

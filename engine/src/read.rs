@@ -28,7 +28,7 @@ impl Tree {
         &self,
         keyspace: KeyspaceId,
         key: &[u8],
-        snapshot: Option<Seqno>,
+        snapshot: Option<&Snapshot>,
     ) -> Result<Option<PinnedValue>> {
         self.check_not_dropped(keyspace)?;
         let len = KEYSPACE_ID_BYTES + key.len();
@@ -46,9 +46,12 @@ impl Tree {
                 on_heap.as_slice()
             }
         };
+        if let Some((state, snapshot)) = snapshot.and_then(|s| Some((s.0.state()?, s.seqno()))) {
+            return lookup(state, &self.tables, full_key, snapshot);
+        }
         // The state first, the sequence number second: see `read_state`.
         let state = self.read_state.load();
-        let snapshot = snapshot.unwrap_or_else(|| self.snapshots.visible());
+        let snapshot = snapshot.map_or_else(|| self.snapshots.visible(), Snapshot::seqno);
         lookup(&state, &self.tables, full_key, snapshot)
     }
 
@@ -58,9 +61,9 @@ impl Tree {
         // The snapshot first: what is registered is kept by every compaction that starts from now on.
         let snapshot = match snapshot {
             Some(snapshot) => Arc::clone(&snapshot.0),
-            None => Arc::new(self.snapshots.take()),
+            None => Arc::new(self.take_snapshot()),
         };
-        let state = self.read_state.load_full();
+        let state = snapshot.state().cloned().unwrap_or_else(|| self.read_state.load_full());
         let mut children: Vec<Box<dyn InternalIterator>> = Vec::new();
         let mut tombstones: Vec<RangeTombstone> = Vec::new();
         for memtable in memtables_newest_first(&state) {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use alluvium_base::key::{KeyspaceId, Kind, Seqno};
 use alluvium_base::{Error, ErrorKind, Result};
-use alluvium_compaction::FileMeta;
-use alluvium_wal::{RecoveredRecord, RecoveryReport, recover};
+use alluvium_compaction::{FileMeta, ManifestState};
+use alluvium_wal::{RecoveredRecord, RecoveryOptions, RecoveryReport, recover};
 
 use crate::batch::Operations;
 use crate::commit::apply_operation;
@@ -47,7 +47,7 @@ struct Replayer<'a> {
     /// A memtable that is full becomes a table at once.
     may_flush: bool,
     pool: Pool,
-    dropped: Arc<Vec<KeyspaceId>>,
+    dropped: Vec<KeyspaceId>,
     joiner: Joiner,
     gathered: Vec<Gathered>,
     gathered_bytes: usize,
@@ -58,18 +58,30 @@ struct Replayer<'a> {
     flushed_end: Option<u64>,
 }
 
-/// Replays the log from the manifest's replay start on. Without `may_flush` nothing is written.
-pub(crate) fn replay(tree: &Arc<Tree>, may_flush: bool) -> Result<Replay> {
-    let (options, last_seqno) = {
-        let durable = &tree.versions.lock().durable;
-        let options = recovery_options(&tree.directory, durable, tree.options.recovery_mode, !may_flush);
-        (options, durable.last_seqno)
-    };
+/// Where a replay begins: what the manifest says of the log.
+pub(crate) struct ReplayFrom {
+    options: RecoveryOptions,
+    last_seqno: Seqno,
+    dropped: Vec<KeyspaceId>,
+}
+
+impl ReplayFrom {
+    /// The replay that `durable` asks for. If it is `read_only` nothing is written, and memory has to hold all of it.
+    pub(crate) fn new(tree: &Tree, durable: &ManifestState, read_only: bool) -> ReplayFrom {
+        let options = recovery_options(&tree.directory, durable, tree.options.recovery_mode, read_only);
+        let dropped = durable.dropped_keyspaces.iter().copied().collect();
+        ReplayFrom { options, last_seqno: durable.last_seqno, dropped }
+    }
+}
+
+/// Replays the log from the manifest's replay start on.
+pub(crate) fn replay(tree: &Arc<Tree>, from: ReplayFrom) -> Result<Replay> {
+    let ReplayFrom { options, last_seqno, dropped } = from;
     let mut replayer = Replayer {
         tree,
-        may_flush,
+        may_flush: !options.read_only,
         pool: Pool::new(&tree.environment.executor, tree.environment.cpus)?,
-        dropped: tree.dropped.load_full(),
+        dropped,
         joiner: Joiner::default(),
         gathered: Vec::new(),
         gathered_bytes: 0,

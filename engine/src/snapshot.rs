@@ -8,6 +8,8 @@ use alluvium_base::clock::Clock;
 use alluvium_base::key::Seqno;
 use alluvium_base::sync::Mutex;
 
+use crate::read_state::ReadState;
+
 /// The visible sequence number, and every older one that somebody still reads at.
 #[derive(Debug)]
 pub(crate) struct SnapshotRegistry {
@@ -50,7 +52,7 @@ impl SnapshotRegistry {
         let seqno = self.visible();
         let since_nanos = self.clock.monotonic_nanos();
         held.entry(seqno).or_insert(Held { count: 0, since_nanos }).count += 1;
-        SnapshotGuard { seqno, registry: Arc::clone(self) }
+        SnapshotGuard { seqno, registry: Arc::clone(self), state: None }
     }
 
     /// Every sequence number that a reader may be at, ascending: the held ones, and the visible one (which stands for
@@ -79,9 +81,22 @@ impl SnapshotRegistry {
 pub(crate) struct SnapshotGuard {
     seqno: Seqno,
     registry: Arc<SnapshotRegistry>,
+    /// What it reads, if that is not whatever the tree has at the time of reading.
+    state: Option<Arc<ReadState>>,
 }
 
 impl SnapshotGuard {
+    /// The same snapshot, bound to `state`.
+    pub(crate) fn of_state(mut self, state: Arc<ReadState>) -> SnapshotGuard {
+        self.state = Some(state);
+        self
+    }
+
+    /// What it reads; `None` for the tree's newest state, whose compactions keep what it sees.
+    pub(crate) fn state(&self) -> Option<&Arc<ReadState>> {
+        self.state.as_ref()
+    }
+
     pub(crate) fn seqno(&self) -> Seqno {
         self.seqno
     }

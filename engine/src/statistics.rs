@@ -98,6 +98,12 @@ pub struct Statistics {
     pub admission_stops: (u64, u64),
     /// Held snapshots, and the age of the oldest in nanoseconds.
     pub snapshots: (usize, u64),
+    /// Other processes that have the database open for reading, when that was last looked at (which is done when a file
+    /// is to be removed).
+    pub readers: usize,
+    /// Tables that are no part of the tree any more, but are kept because an iterator, a snapshot or another process may
+    /// read them, or because their turn to be removed has not come; and their bytes.
+    pub obsolete_tables: (usize, u64),
     /// Sequence number of the newest visible operation.
     pub visible_seqno: u64,
     /// Open table files.
@@ -162,6 +168,10 @@ impl Tree {
             .collect();
         let immutable_bytes =
             read_state.immutables.iter().map(|immutable| immutable.memtable.memory_bytes()).sum();
+        let (background_error, readers, obsolete_tables) = {
+            let state = self.state.lock();
+            (state.background_error.clone(), state.readers, state.obsolete.table_count())
+        };
         Statistics {
             commits: counters.commits.get(),
             conflicts: counters.conflicts.get(),
@@ -178,7 +188,7 @@ impl Tree {
             broken_pairs: counters.broken_pairs.get(),
             removed_files: counters.removed_files.get(),
             background_failures: counters.background_failures.get(),
-            background_error: self.state.lock().background_error.clone(),
+            background_error,
             levels,
             level0_sublevels: version.sublevels().len(),
             memtable_bytes: read_state.active.memory_bytes(),
@@ -188,6 +198,8 @@ impl Tree {
             admission_delays: (self.admission.delayed.get(), self.admission.delayed_nanos.get()),
             admission_stops: (self.admission.stopped.get(), self.admission.stopped_nanos.get()),
             snapshots: self.snapshots.oldest(),
+            readers,
+            obsolete_tables,
             visible_seqno: self.snapshots.visible(),
             open_tables: self.tables.open_count(),
             waits: REASONS

@@ -29,7 +29,7 @@ impl Store for Db {
     }
 
     fn get(&self, at: Option<&Snapshot>, keyspace: KeyspaceId, key: &[u8]) -> Result<Option<PinnedValue>> {
-        self.tree()?.get(keyspace, key, at.map(Snapshot::seqno))
+        self.tree()?.get(keyspace, key, at)
     }
 
     fn scan(&self, at: &Snapshot, keyspace: KeyspaceId, start: &[u8], end: Option<&[u8]>) -> Result<Iter> {

@@ -3,7 +3,7 @@
 //! At most a quarter of the process's descriptor limit is used; the least recently used table is closed first. A reader
 //! that holds a table keeps it open regardless.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,6 +83,13 @@ impl TableStore {
     pub(crate) fn forget(&self, id: u64) {
         self.open.write().remove(&id);
         self.cache.erase_file(id);
+    }
+
+    /// Closes every table but `wanted`, and forgets the blocks of those that were open.
+    pub(crate) fn forget_all_but(&self, wanted: &HashSet<u64>) {
+        let closed: Vec<u64> =
+            self.open.write().extract_if(|id, _| !wanted.contains(id)).map(|(id, _)| id).collect();
+        closed.into_iter().for_each(|id| self.cache.erase_file(id));
     }
 
     pub(crate) fn open_count(&self) -> usize {

@@ -29,12 +29,14 @@ use crate::commit::Publisher;
 use crate::environment::Environment;
 use crate::executor::Executor;
 use crate::layout;
-use crate::manifest::{Current, Manifest};
+use crate::manifest::{Current, Manifest, Position};
 use crate::memtable::Memtable;
+use crate::obsolete::Obsolete;
 use crate::options::{MemorySplit, Options};
+use crate::read_only::Reader;
 use crate::read_state::{Immutable, ReadState};
 use crate::row::Latches;
-use crate::snapshot::SnapshotRegistry;
+use crate::snapshot::{SnapshotGuard, SnapshotRegistry};
 use crate::statistics::Counters;
 use crate::table_store::TableStore;
 
@@ -68,6 +70,8 @@ pub(crate) struct Tree {
     pub(crate) log: OnceLock<Log>,
     /// Released by closing, even while handles and iterators live on.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// What a handle that only reads has; `None` for the one that writes.
+    pub(crate) reader: Option<Mutex<Reader>>,
     pub(crate) database_id: u128,
     pub(crate) tables: Arc<TableStore>,
     pub(crate) cache: Arc<BlockCache>,
@@ -91,8 +95,10 @@ pub(crate) struct Versions {
 /// What changes often and in memory only.
 #[derive(Default)]
 pub(crate) struct TreeState {
-    /// Files that no version from now on has; removed once no reader has them either.
-    pub(crate) obsolete: Vec<Arc<FileMeta>>,
+    /// What is to be removed once no reader, in this process or another, needs it.
+    pub(crate) obsolete: Obsolete,
+    /// Other processes that read, as of when that was last looked at.
+    pub(crate) readers: usize,
     /// The last failure of background work that has not been followed by a success.
     pub(crate) background_error: Option<BackgroundError>,
     /// Claims of the compactions that run now.
@@ -132,7 +138,7 @@ impl Tree {
     /// The manifest, which holds the catalog: the file to name in errors.
     pub(crate) fn catalog_file(&self, versions: &Versions) -> PathBuf {
         let number = match &versions.manifest {
-            Some(manifest) => Some(manifest.number()),
+            Some(manifest) => Some(manifest.position().number),
             None => {
                 let current = Current::read(self.environment.fs.as_ref(), &self.directory);
                 current.ok().flatten().map(|current| current.number)
@@ -146,6 +152,17 @@ impl Tree {
 
     pub(crate) fn log(&self, operation: &'static str) -> Result<&Log> {
         self.log.get().ok_or_else(|| ErrorKind::ReadOnly { operation }.into())
+    }
+
+    /// A snapshot of what is visible now. In a handle that only reads it is bound to the files that there are now: nobody
+    /// keeps old versions for it when the handle is refreshed.
+    pub(crate) fn take_snapshot(&self) -> SnapshotGuard {
+        if self.reader.is_none() {
+            return self.snapshots.take();
+        }
+        // The state first, the sequence number second: see `read_state`.
+        let state = self.read_state.load_full();
+        self.snapshots.take().of_state(state)
     }
 
     pub(crate) fn new_file_id(&self) -> u64 {
@@ -224,6 +241,7 @@ impl Tree {
             after.apply(&edit)?;
             Ok(after.to_edit())
         })?;
+        let (position, superseded) = (manifest.position(), manifest.take_superseded());
         durable.apply(&edit)?;
         if !edit.dropped_keyspaces.is_empty() || !edit.purged_keyspaces.is_empty() {
             self.dropped.store(Arc::new(durable.dropped_keyspaces.iter().copied().collect()));
@@ -240,7 +258,11 @@ impl Tree {
             .cloned()
             .collect();
         self.read_state.store(Arc::new(ReadState { active: Arc::clone(&old.active), immutables, version }));
-        state.obsolete.extend(removed);
+        state.obsolete.add_tables(removed, position);
+        state.obsolete.add_manifests(superseded, position);
+        if let Some(address) = edit.log_replay_start {
+            state.obsolete.release_log(address, position);
+        }
         drop(state);
         self.progress.notify_all();
         self.executor.wake();
@@ -250,6 +272,11 @@ impl Tree {
     /// Moves the replay start of the log to `address`, below which everything is in tables.
     pub(crate) fn move_replay_start(&self, address: u64) -> Result<()> {
         self.install(&VersionEdit { log_replay_start: Some(address), ..VersionEdit::default() }, None)
+    }
+
+    /// The last edit that was made durable; that of a reader does not count.
+    pub(crate) fn position(&self) -> Position {
+        self.versions.lock().manifest.as_ref().map(Manifest::position).unwrap_or_default()
     }
 
     /// Records a failure of background work, and when to try again: after 50 ms, doubling up to 5 s.

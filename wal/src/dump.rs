@@ -102,7 +102,7 @@ pub fn dump(
     database_id: Option<u128>,
     visit: &mut dyn FnMut(DumpItem<'_>) -> Result<()>,
 ) -> Result<()> {
-    let segments = read_segments(fs.as_ref(), directory, database_id)?;
+    let segments = read_segments(fs.as_ref(), directory, database_id, true)?;
     let first = segments.iter().find_map(|segment| segment.header.as_ref().ok());
     let database_id = database_id.or(first.map(|header| header.database_id));
     let ring = visit_ring(fs.as_ref(), directory, database_id, visit)?;

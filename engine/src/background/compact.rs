@@ -110,10 +110,10 @@ impl CompactionWorker {
         }
         if let Some(running) = self.running.take() {
             if let (Stage::Installing(edit), PlanKind::Merge) = (&running.stage, running.plan.kind) {
-                for (_, file) in &edit.added {
-                    // What can't be removed now is removed at the next open.
-                    let _ = self.tree.remove_table(file.id);
-                }
+                // A reader may have seen a manifest that could not be made durable and names them.
+                let files = edit.added.iter().map(|(_, file)| Arc::clone(file)).collect();
+                let position = self.tree.position();
+                self.tree.state.lock().obsolete.add_tables(files, position);
             }
             self.tree.release(&running.claim);
         }

@@ -70,7 +70,6 @@ impl FlushWorker {
                 let bytes: u64 = edit.added.iter().map(|(_, file)| file.bytes()).sum();
                 let nanos = tree.environment.clock.monotonic_nanos() - running.started_nanos;
                 let user_bytes = running.immutable.memtable.memory_bytes() as u64;
-                let log_end = running.immutable.log_end;
                 self.running = None;
                 tree.counters.flushes.increment();
                 tree.counters.flushed_bytes.add(bytes);
@@ -78,7 +77,6 @@ impl FlushWorker {
                 tree.record_success("flush");
                 tree.update_admission();
                 tree.progress.notify_all();
-                tree.log("flush")?.release_before(log_end)?;
                 Ok(Next::Again)
             }
         }

@@ -1,7 +1,6 @@
 //! Keeping house: syncing, log segments, recovery from a failed log, removing files.
 
-use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,9 +8,11 @@ use alluvium_base::Result;
 
 use crate::executor::{Next, Worker, catch_panic};
 use crate::layout;
+use crate::lease::LeaseView;
+use crate::obsolete::Removal;
 use crate::tree::Tree;
 
-/// How long to wait before looking again at files that a reader still holds.
+/// How long to wait before looking again at files that a reader still holds, in this process or another.
 const RECHECK_NANOS: u64 = 100_000_000;
 
 /// See the module's documentation.
@@ -19,21 +20,25 @@ pub(super) struct Housekeeper {
     tree: Arc<Tree>,
     next_sync_nanos: u64,
     retry_at_nanos: u64,
-    /// Files that a crash left behind, found at open.
-    orphans: VecDeque<PathBuf>,
+    /// What readers of other processes need, and when that was looked at.
+    leases: Option<(LeaseView, u64)>,
 }
 
 impl Housekeeper {
     pub(super) fn new(tree: Arc<Tree>) -> Result<Housekeeper> {
-        let orphans = crate::open::orphans(&tree)?.into();
-        Ok(Housekeeper { tree, next_sync_nanos: 0, retry_at_nanos: 0, orphans })
+        crate::open::find_orphans(&tree)?;
+        Ok(Housekeeper { tree, next_sync_nanos: 0, retry_at_nanos: 0, leases: None })
     }
 
     fn step(&mut self) -> Result<Next> {
         let now = self.tree.environment.clock.monotonic_nanos();
         let log = self.tree.log("keep house")?;
         if log.failure().is_some() {
-            return self.resume_log(now);
+            // A full disk may need the space. What cannot be removed must not keep the log from going on.
+            return match self.remove_one(now) {
+                Ok(true) => Ok(Next::Again),
+                Ok(false) | Err(_) => self.resume_log(now),
+            };
         }
         if now >= self.next_sync_nanos {
             if log.durable_address() < log.end_address() {
@@ -41,19 +46,19 @@ impl Housekeeper {
             }
             self.next_sync_nanos = now + self.tree.options.buffered_sync_interval.as_nanos() as u64;
         }
+        // What is free comes before the next segment, which may be made of it.
+        let removed = self.remove_one(now);
+        if matches!(removed, Ok(true)) {
+            return Ok(Next::Again);
+        }
         // Behind the sync, so that a disk too full for another segment does not keep what was buffered from being synced.
+        let log = self.tree.log("keep house")?;
         if log.wants_segment() {
             log.prepare_segment()?;
             self.tree.segment_requested.store(false, Ordering::Relaxed);
             return Ok(Next::Again);
         }
-        if let Some(path) = self.orphans.pop_front() {
-            self.tree.remove_file(&path)?;
-            return Ok(Next::Again);
-        }
-        if self.remove_one_obsolete()? {
-            return Ok(Next::Again);
-        }
+        removed?;
         let waiting = !self.tree.state.lock().obsolete.is_empty();
         let recheck = if waiting { now + RECHECK_NANOS } else { u64::MAX };
         Ok(Next::IdleUntil(recheck.min(self.next_sync_nanos)))
@@ -82,17 +87,40 @@ impl Housekeeper {
     }
 
     /// Removes one file that no version has any more and no reader holds. One a quantum, so that dropping a large table
-    /// does not keep the disk busy at once.
-    fn remove_one_obsolete(&mut self) -> Result<bool> {
-        let file = {
+    /// does not keep the disk busy at once. False if there is none.
+    fn remove_one(&mut self, now: u64) -> Result<bool> {
+        let (newest, next) = {
             let mut state = self.tree.state.lock();
-            // The list's own reference is the last one: no version, hence no reader, can reach the file.
-            let free = state.obsolete.iter().position(|file| Arc::strong_count(file) == 1);
-            free.map(|index| state.obsolete.swap_remove(index))
+            let Some(newest) = state.obsolete.newest_unread() else { return Ok(false) };
+            (newest, self.leases.as_ref().and_then(|(view, _)| state.obsolete.next(view)))
         };
-        let Some(file) = file else { return Ok(false) };
-        self.tree.remove_table(file.id)?;
-        Ok(true)
+        let Some(removal) = next else {
+            // Leases are looked at once for everything that is obsolete by then, and now and then for what they hold.
+            let is_fresh = |(view, at): &(LeaseView, u64)| view.as_of >= newest && now < at + RECHECK_NANOS;
+            if self.leases.as_ref().is_some_and(is_fresh) {
+                return Ok(false);
+            }
+            let view = LeaseView::read(self.tree.environment.fs.as_ref(), &self.tree.directory, newest)?;
+            self.tree.state.lock().readers = view.readers;
+            self.leases = Some((view, now));
+            return Ok(true);
+        };
+        let result = match &removal {
+            Removal::Log(address) => self.tree.log("release the log")?.release_before(*address),
+            Removal::Table(id) => self.tree.remove_table(*id),
+            Removal::Manifest(number) => {
+                self.tree.remove_file(&layout::manifest(&self.tree.directory, *number))
+            }
+            Removal::File(path) => self.tree.remove_file(path),
+        };
+        if result.is_err() {
+            let removal = match removal {
+                Removal::Table(id) => Removal::File(layout::table(&self.tree.directory, id)),
+                other => other,
+            };
+            self.tree.state.lock().obsolete.put_back(removal, newest);
+        }
+        result.map(|()| true)
     }
 }
 
@@ -127,7 +155,12 @@ impl Worker for Housekeeper {
             return Next::IdleUntil(self.retry_at_nanos);
         }
         match catch_panic("housekeeping", || self.step()) {
-            Ok(next) => next,
+            Ok(next) => {
+                if std::mem::take(&mut self.retry_at_nanos) > 0 {
+                    self.tree.record_success("log");
+                }
+                next
+            }
             Err(error) => {
                 self.retry_at_nanos = self.tree.record_failure("log", error);
                 Next::IdleUntil(self.retry_at_nanos)

@@ -24,15 +24,21 @@ pub(crate) struct SegmentFile {
     pub(crate) end: u64,
 }
 
-/// Opens all segments and reads their headers. What a header says is checked against the file's name.
+/// Opens all segments and reads their headers; if `read_only`, a writer may be removing some meanwhile. What a header says is checked against the file's name.
 pub(crate) fn read_segments(
     fs: &dyn Fs,
     directory: &Path,
     database_id: Option<u128>,
+    read_only: bool,
 ) -> Result<Vec<SegmentFile>> {
     let mut segments: Vec<SegmentFile> = Vec::new();
     for (base, path) in Listing::read(fs, directory)?.segments {
-        let file = fs.open(&path, OpenMode::Read)?;
+        let file = match fs.open(&path, OpenMode::Read) {
+            Ok(file) => file,
+            // A writer has released it since the directory was listed, so it is not needed; a gap would be found.
+            Err(error) if read_only && error.is_missing_file() => continue,
+            Err(error) => return Err(error),
+        };
         let len = file.len()?;
         let header = match SegmentHeader::decode(&read_header_page(file.as_ref())?, database_id) {
             Ok(header) if header.base != base => {
@@ -83,7 +89,7 @@ impl Plan {
     pub(crate) fn read(fs: &dyn Fs, options: &RecoveryOptions) -> Result<Plan> {
         let mut planner = Planner { options, dropped: Vec::new(), problems: Vec::new() };
         let ring = planner.read_ring(fs)?;
-        let segments = read_segments(fs, &options.directory, Some(options.database_id))?;
+        let segments = read_segments(fs, &options.directory, Some(options.database_id), options.read_only)?;
         let reach = planner.reach(&segments, &ring);
         let mut runs = planner.group(segments)?;
         let ring_is_used = planner.add_ring(&mut runs, &ring)?;

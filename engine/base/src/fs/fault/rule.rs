@@ -17,6 +17,8 @@ pub enum Failure {
     Io,
     /// `ENOSPC`: the device is full.
     DiskFull,
+    /// `EROFS`: the medium cannot be written to.
+    ReadOnlyMedium,
 }
 
 impl Failure {
@@ -24,6 +26,7 @@ impl Failure {
         let error = match self {
             Failure::Io => io::Error::from_raw_os_error(libc::EIO),
             Failure::DiskFull => io::Error::from_raw_os_error(libc::ENOSPC),
+            Failure::ReadOnlyMedium => io::Error::from_raw_os_error(libc::EROFS),
         };
         Error::io(operation.verb(), path, &error)
     }
