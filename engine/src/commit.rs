@@ -31,7 +31,7 @@ use crate::batch::{Operation, RawBatch};
 use crate::memtable::Memtable;
 use crate::options::{Durability, Options};
 use crate::snapshot::SnapshotRegistry;
-use crate::tree::Tree;
+use crate::tree::{BackgroundError, Tree};
 
 /// A commit that is visible, and the address up to which the log must be synced for it to be durable.
 #[derive(Clone, Copy, Debug)]
@@ -209,10 +209,11 @@ impl Tree {
     }
 
     /// Appends, applies and publishes a batch; the caller holds the gate, whose memtable is `gate`. Returns the end of
-    /// the record, 0 if there is none because the batch is empty.
+    /// the record, or that of the log if the batch is empty: what it found that made it change nothing may itself not be
+    /// durable yet, and a durable commit makes every earlier one durable.
     pub(crate) fn write_through(&self, gate: &Memtable, log: &Log, batch: &RawBatch) -> Result<u64> {
         if batch.is_empty() {
-            return Ok(0);
+            return Ok(log.end_address());
         }
         let appended = self.append(log, batch)?;
         let mut seqno = appended.seqno;
@@ -311,22 +312,37 @@ impl Tree {
         }
     }
 
-    /// The backstop: waits while the tree is past a hard limit.
+    /// The backstop: waits while the tree is past a hard limit. Not for ever: if the background work that would bring it
+    /// back fails, and fails again when it is retried, the writer is told.
     fn wait_below_hard_limit(&self) -> Result<()> {
+        const FAILURES_MAX: u64 = 2;
         let start = self.environment.clock.monotonic_nanos();
         let mut stopped = false;
+        let mut failure = None;
+        let failures_before = self.counters.background_failures.get();
         let mut state = self.state.lock();
-        self.progress.wait_while(&mut state, |_| {
+        self.progress.wait_while(&mut state, |state| {
             let wait = self.stopped_by().is_some() && !self.closed.load(Ordering::Acquire);
             stopped |= wait;
-            wait
+            // A failure of before may have been overcome: only one that comes while we wait says that waiting is no use.
+            if wait && self.counters.background_failures.get() > failures_before {
+                failure = state.background_error().cloned().filter(|last| last.count >= FAILURES_MAX);
+            }
+            wait && failure.is_none()
         });
         drop(state);
         if stopped {
             self.admission.stopped.increment();
             self.admission.stopped_nanos.add(self.environment.clock.monotonic_nanos() - start);
         }
-        self.check_open()
+        self.check_open()?;
+        match failure {
+            None => Ok(()),
+            Some(BackgroundError { job, error, count, .. }) => Err(error.context(format!(
+                "nothing was written: writers are stopped until {job} works again, which has failed {count} times in \
+                 a row and is retried by itself"
+            ))),
+        }
     }
 
     /// What stops writers right now. A freezing memtable counts as one more than there are.

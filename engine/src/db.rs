@@ -391,13 +391,12 @@ impl Tree {
         self.progress.wait_while(&mut state, |state| {
             let waiting =
                 self.read_state.load().immutables.iter().any(|immutable| Arc::ptr_eq(immutable, &last));
-            let failed =
-                self.counters.background_failures.get() > failures && state.background_error.is_some();
+            let failed = self.counters.background_failures.get() > failures && !state.failures.is_empty();
             waiting && !failed && !self.closed.load(Ordering::Acquire)
         });
         let flushed =
             !self.read_state.load().immutables.iter().any(|immutable| Arc::ptr_eq(immutable, &last));
-        match &state.background_error {
+        match state.background_error() {
             Some(failure) if !flushed => {
                 Err(failure.error.clone().context(format!("{} failed", failure.job)))
             }
@@ -413,7 +412,7 @@ impl Tree {
         }
         let start = self.environment.clock.monotonic_nanos();
         // Flushed now, so that the next open has no log to replay. If that fails, the log still has everything.
-        if self.log.get().is_some() && self.state.lock().background_error.is_none() {
+        if self.log.get().is_some() && self.state.lock().failures.is_empty() {
             let _ = self.flush_within(timeout / 2);
         }
         if self.closed.swap(true, Ordering::AcqRel) {
@@ -439,7 +438,7 @@ impl Tree {
         let mut state = self.state.lock();
         self.progress.wait_while_for(
             &mut state,
-            |state| !self.read_state.load().immutables.is_empty() && state.background_error.is_none(),
+            |state| !self.read_state.load().immutables.is_empty() && state.failures.is_empty(),
             timeout,
         );
         Ok(())

@@ -170,7 +170,7 @@ impl Tree {
             read_state.immutables.iter().map(|immutable| immutable.memtable.memory_bytes()).sum();
         let (background_error, readers, obsolete_tables) = {
             let state = self.state.lock();
-            (state.background_error.clone(), state.readers, state.obsolete.table_count())
+            (state.background_error().cloned(), state.readers, state.obsolete.table_count())
         };
         Statistics {
             commits: counters.commits.get(),

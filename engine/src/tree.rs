@@ -9,7 +9,7 @@
 //!
 //! Readers take none of them: they load `read_state`.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -99,8 +99,8 @@ pub(crate) struct TreeState {
     pub(crate) obsolete: Obsolete,
     /// Other processes that read, as of when that was last looked at.
     pub(crate) readers: usize,
-    /// The last failure of background work that has not been followed by a success.
-    pub(crate) background_error: Option<BackgroundError>,
+    /// Background work that has failed since it last succeeded, by its name.
+    pub(crate) failures: BTreeMap<&'static str, BackgroundError>,
     /// Claims of the compactions that run now.
     pub(crate) claims: Vec<Claim>,
     /// Compactions that somebody asked for, and the numbers of the last one asked for and the last one done.
@@ -283,11 +283,10 @@ impl Tree {
     pub(crate) fn record_failure(&self, job: &'static str, error: Error) -> u64 {
         let now = self.environment.clock.monotonic_nanos();
         let mut state = self.state.lock();
-        let count =
-            state.background_error.as_ref().filter(|last| last.job == job).map_or(0, |last| last.count) + 1;
+        let count = state.failures.get(job).map_or(0, |last| last.count) + 1;
         let delay_ms = (50u64 << (count - 1).min(7)).min(5000);
         let retry_at_nanos = now + delay_ms * 1_000_000;
-        state.background_error = Some(BackgroundError { job, error, count, retry_at_nanos });
+        state.failures.insert(job, BackgroundError { job, error, count, retry_at_nanos });
         self.counters.background_failures.increment();
         drop(state);
         self.progress.notify_all();
@@ -296,10 +295,14 @@ impl Tree {
 
     /// Forgets the failure of `job`, after a success.
     pub(crate) fn record_success(&self, job: &'static str) {
-        let mut state = self.state.lock();
-        if state.background_error.as_ref().is_some_and(|last| last.job == job) {
-            state.background_error = None;
-        }
+        self.state.lock().failures.remove(job);
+    }
+}
+
+impl TreeState {
+    /// The background work that has failed most often in a row, if any does.
+    pub(crate) fn background_error(&self) -> Option<&BackgroundError> {
+        self.failures.values().max_by_key(|last| last.count)
     }
 }
 

@@ -260,15 +260,14 @@ impl Tree {
         let failures = self.counters.background_failures.get();
         self.executor.wake();
         self.progress.wait_while(&mut state, |state| {
-            let failed =
-                self.counters.background_failures.get() > failures && state.background_error.is_some();
+            let failed = self.counters.background_failures.get() > failures && !state.failures.is_empty();
             state.manual_done < number && !failed && !self.closed.load(Ordering::Acquire)
         });
         if state.manual_done >= number {
             return Ok(());
         }
         state.manual.retain(|request| request.number != number);
-        match &state.background_error {
+        match state.background_error() {
             Some(failure) => Err(failure.error.clone().context(format!("{} failed", failure.job))),
             None => Err(ErrorKind::Closed.into()),
         }
@@ -288,11 +287,10 @@ impl Tree {
                 self.with_pick_inputs(Scope::All, &state.claims, |inputs| pick(&read_state.version, inputs))
                     .is_some()
             };
-            let failed =
-                self.counters.background_failures.get() > failures && state.background_error.is_some();
+            let failed = self.counters.background_failures.get() > failures && !state.failures.is_empty();
             !failed && !self.closed.load(Ordering::Acquire) && (busy || wanted())
         });
-        if let Some(failure) = &state.background_error {
+        if let Some(failure) = state.background_error() {
             return Err(failure.error.clone().context(format!("{} failed", failure.job)));
         }
         drop(state);

@@ -72,12 +72,15 @@ impl Housekeeper {
         let Some(failure) = log.failure() else { return Ok(Next::Again) };
         if tree.versions.lock().durable.log_replay_start < failure.flush_before {
             let waiting = tree.read_state.load().immutables.iter().any(|i| i.log_end >= failure.flush_before);
-            if !waiting && !tree.rotate_if(|_| true)? {
-                // Nothing is in the memtable: what the log lost was flushed already, only the start must move.
-                tree.move_replay_start(failure.flush_before)?;
-                return Ok(Next::Again);
+            if !waiting {
+                if !tree.rotate_if(|_| true)? {
+                    // Nothing is in the memtable: what the log lost was flushed already, only the start must move.
+                    tree.move_replay_start(failure.flush_before)?;
+                    return Ok(Next::Again);
+                }
+                // Once, not at every look: it wakes this worker too, which would then spin while the flush waits to retry.
+                tree.executor.wake();
             }
-            tree.executor.wake();
             return Ok(Next::IdleUntil(now + RECHECK_NANOS));
         }
         log.resume()?;
