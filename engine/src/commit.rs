@@ -236,7 +236,7 @@ impl Tree {
         durability: Durability,
     ) -> CommitTicket {
         if batch.is_empty() {
-            return CommitTicket { log_end: 0, durability: Durability::Buffered };
+            return CommitTicket { log_end, durability };
         }
         // Filling a segment takes tens of milliseconds; a commit that comes to the end of the last one would wait.
         if log.wants_segment() && !self.segment_requested.swap(true, Ordering::Relaxed) {
@@ -325,8 +325,10 @@ impl Tree {
             let wait = self.stopped_by().is_some() && !self.closed.load(Ordering::Acquire);
             stopped |= wait;
             // A failure of before may have been overcome: only one that comes while we wait says that waiting is no use.
+            // That of the log is not asked for: it does not stop writers, and it would say that this commit is visible.
             if wait && self.counters.background_failures.get() > failures_before {
-                failure = state.background_error().cloned().filter(|last| last.count >= FAILURES_MAX);
+                let jobs = ["flush", "compaction"].iter().filter_map(|job| state.failures.get(job));
+                failure = jobs.filter(|last| last.count >= FAILURES_MAX).max_by_key(|last| last.count).cloned();
             }
             wait && failure.is_none()
         });

@@ -109,6 +109,8 @@ pub(crate) struct SegmentMaker {
     /// Address of the incarnation's first segment.
     pub(crate) incarnation_start: u64,
     pub(crate) segment_bytes: u64,
+    /// True if the incarnation has a mapped ring.
+    pub(crate) has_ring: bool,
 }
 
 impl SegmentMaker {
@@ -143,6 +145,7 @@ impl SegmentMaker {
             incarnation_start: self.incarnation_start,
             base,
             segment_bytes: self.segment_bytes,
+            has_ring: self.has_ring,
         };
         header.encode()
     }

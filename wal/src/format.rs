@@ -189,7 +189,12 @@ pub(crate) struct SegmentHeader {
     pub(crate) base: u64,
     /// Number of addresses that the segment holds.
     pub(crate) segment_bytes: u64,
+    /// True if a mapped ring holds what has not been drained into segments yet.
+    pub(crate) has_ring: bool,
 }
+
+/// Flag of a segment header: the incarnation has a mapped ring.
+const FLAG_RING: u32 = 1;
 
 /// Bytes of a segment header that its checksum covers.
 const SEGMENT_FIELDS_BYTES: usize = 64;
@@ -197,9 +202,10 @@ const SEGMENT_FIELDS_BYTES: usize = 64;
 impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; LOG_PAGE_BYTES] {
         let mut fields = Vec::with_capacity(SEGMENT_FIELDS_BYTES);
+        let flags = if self.has_ring { FLAG_RING } else { 0 };
         fields.extend_from_slice(SEGMENT_MAGIC);
         fields.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        fields.extend_from_slice(&0u32.to_le_bytes());
+        fields.extend_from_slice(&flags.to_le_bytes());
         fields.extend_from_slice(&self.database_id.to_le_bytes());
         fields.extend_from_slice(&self.incarnation.to_le_bytes());
         fields.extend_from_slice(&self.incarnation_start.to_le_bytes());
@@ -210,7 +216,7 @@ impl SegmentHeader {
 
     /// Reads the header at the start of a file. With a `database_id`, refuses the file of another database.
     pub(crate) fn decode(page: &[u8], database_id: Option<u128>) -> Result<SegmentHeader, HeaderProblem> {
-        let mut reader = unseal_page(page, SEGMENT_MAGIC, SEGMENT_FIELDS_BYTES)?;
+        let (mut reader, flags) = unseal_page(page, SEGMENT_MAGIC, SEGMENT_FIELDS_BYTES)?;
         let mut fields = || {
             Some(SegmentHeader {
                 database_id: reader.u128()?,
@@ -218,6 +224,7 @@ impl SegmentHeader {
                 incarnation_start: reader.u64()?,
                 base: reader.u64()?,
                 segment_bytes: reader.u64()?,
+                has_ring: flags & FLAG_RING != 0,
             })
         };
         let header = fields().ok_or(HeaderProblem::Damaged("the header page is cut off"))?;
@@ -272,7 +279,7 @@ impl RingHeader {
 
     /// Reads the header at the start of the ring file. With a `database_id`, refuses the ring of another database.
     pub(crate) fn decode(page: &[u8], database_id: Option<u128>) -> Result<RingHeader, HeaderProblem> {
-        let mut reader = unseal_page(page, RING_MAGIC, RING_FIELDS_BYTES)?;
+        let (mut reader, _) = unseal_page(page, RING_MAGIC, RING_FIELDS_BYTES)?;
         let mut fields = || {
             Some(RingHeader {
                 database_id: reader.u128()?,
@@ -312,7 +319,7 @@ fn seal_page(fields: Vec<u8>) -> [u8; LOG_PAGE_BYTES] {
 }
 
 /// Checks magic, checksum and version; the reader stands at the database id.
-fn unseal_page<'a>(page: &'a [u8], magic: &[u8; 8], fields: usize) -> Result<Reader<'a>, HeaderProblem> {
+fn unseal_page<'a>(page: &'a [u8], magic: &[u8; 8], fields: usize) -> Result<(Reader<'a>, u32), HeaderProblem> {
     let cut_off = || HeaderProblem::Damaged("the header page is cut off");
     let covered = page.get(..fields).ok_or_else(cut_off)?;
     let stored = page.get(fields..).and_then(<[u8]>::first_chunk).ok_or_else(cut_off)?;
@@ -327,8 +334,8 @@ fn unseal_page<'a>(page: &'a [u8], magic: &[u8; 8], fields: usize) -> Result<Rea
     if version > FORMAT_VERSION {
         return Err(HeaderProblem::Newer(version));
     }
-    reader.u32().ok_or_else(cut_off)?;
-    Ok(reader)
+    let flags = reader.u32().ok_or_else(cut_off)?;
+    Ok((reader, flags))
 }
 
 #[cfg(test)]
@@ -412,6 +419,7 @@ mod tests {
             incarnation_start: 4096,
             base: 8192,
             segment_bytes: 65536,
+            has_ring: true,
         };
         let page = header.encode();
         assert_eq!(SegmentHeader::decode(&page, Some(5)), Ok(header));

@@ -175,18 +175,7 @@ impl Log {
     ) -> Result<Log> {
         check_options(&options)?;
         let listing = Listing::read(fs.as_ref(), &options.directory)?;
-        let maker = SegmentMaker {
-            fs: Arc::clone(&fs),
-            directory: options.directory.clone(),
-            database_id: options.database_id,
-            incarnation: options.incarnation,
-            incarnation_start: options.start_address,
-            segment_bytes: options.segment_bytes,
-        };
-        let (older, mut spares) = crate::supply::take_stock(&maker, &listing, &options)?;
         let start = options.start_address;
-        let spare = spares.pop();
-        let active = Arc::new(maker.make(start, spare.as_deref())?);
         let header = RingHeader {
             database_id: options.database_id,
             incarnation: options.incarnation,
@@ -194,7 +183,20 @@ impl Log {
             ring_bytes: options.ring_bytes as u64,
             segment_bytes: options.segment_bytes,
         };
-        let ring = Ring::open(fs.as_ref(), &options.directory, &header, start)?;
+        let ring = Ring::prepare(fs.as_ref(), &options.directory, &header)?;
+        let maker = SegmentMaker {
+            fs: Arc::clone(&fs),
+            directory: options.directory.clone(),
+            database_id: options.database_id,
+            incarnation: options.incarnation,
+            incarnation_start: options.start_address,
+            segment_bytes: options.segment_bytes,
+            has_ring: ring.survives_the_process(),
+        };
+        let (older, mut spares) = crate::supply::take_stock(&maker, &listing, &options)?;
+        let spare = spares.pop();
+        let active = Arc::new(maker.make(start, spare.as_deref())?);
+        ring.start(fs.as_ref(), &options.directory, &header, start)?;
         let statistics = Statistics::default();
         statistics.count_made(spare.is_some());
         let point = |reason| WaitPoint::new(reason, Arc::clone(&clock), Arc::clone(&waits));

@@ -37,33 +37,43 @@ enum Store {
 }
 
 impl Ring {
-    /// Sets up an empty ring that starts at address `start`, in a file if it can be mapped.
+    /// Sees to it that there is a ring file that can be mapped, if any can. What it says is not changed yet: it is of an
+    /// earlier incarnation, or blank, as from before the machine was started.
     ///
-    /// A file of the right size is taken over: its old bytes belong to another incarnation and never validate. Only
-    /// its header page is written, in one piece; a killed process leaves the old header or the new one, and after a
-    /// power loss its boot id is not that of the machine. A file of another size is replaced as a whole.
-    pub(crate) fn open(fs: &dyn Fs, directory: &Path, header: &RingHeader, start: u64) -> Result<Ring> {
+    /// This comes before the first segment of an incarnation, which says that there is a ring, so that a ring that is
+    /// missing was taken away; [`start`](Ring::start) comes after it, so that there is a segment to drain into.
+    pub(crate) fn prepare(fs: &dyn Fs, directory: &Path, header: &RingHeader) -> Result<Ring> {
         let path = directory.join(RING_NAME);
-        let file_bytes = PAGE_BYTES + header.ring_bytes;
-        let page = header.encode(start);
-        if fs.exists(&path)? && fs.file_size(&path)? == file_bytes {
-            fs.open(&path, OpenMode::ReadWrite)?.write_at(&page, 0)?;
-        } else {
+        let bytes = header.ring_bytes;
+        let file_bytes = PAGE_BYTES + bytes;
+        if !(fs.exists(&path)? && fs.file_size(&path)? == file_bytes) {
+            let blank = RingHeader { incarnation: 0, boot_id: 0, ..*header };
             let temporary = directory.join("ring.tmp");
             let file = fs.open(&temporary, OpenMode::CreateOrTruncate)?;
-            file.write_at(&page, 0)?;
-            fill_with_zeros(file.as_ref(), PAGE_BYTES, header.ring_bytes)?;
+            file.write_at(&blank.encode(0), 0)?;
+            fill_with_zeros(file.as_ref(), PAGE_BYTES, bytes)?;
             file.sync_data()?;
             fs.rename(&temporary, &path)?;
             fs.sync_directory(directory)?;
         }
-        let bytes = header.ring_bytes;
         match fs.map(&path, file_bytes as usize)? {
             Some(mapping) => Ok(Ring { bytes, store: Store::Mapped(mapping) }),
             None => {
                 fs.remove_file(&path)?;
                 Ok(Ring { bytes, store: Store::Memory(Mutex::new(vec![0; bytes as usize].into())) })
             }
+        }
+    }
+
+    /// Takes the file over for an incarnation that starts at address `start`: its old bytes belong to another one and
+    /// never validate. Only the header page is written, in one piece; a killed process leaves the old header or the new
+    /// one, and after a power loss its boot id is not that of the machine.
+    pub(crate) fn start(&self, fs: &dyn Fs, directory: &Path, header: &RingHeader, start: u64) -> Result<()> {
+        match &self.store {
+            Store::Mapped(_) => {
+                fs.open(&directory.join(RING_NAME), OpenMode::ReadWrite)?.write_at(&header.encode(start), 0)
+            }
+            Store::Memory(_) => Ok(()),
         }
     }
 
@@ -151,7 +161,8 @@ mod tests {
         fs.set_mappable(mappable);
         let header =
             RingHeader { database_id: 1, incarnation: 1, boot_id: 1, ring_bytes: 8192, segment_bytes: 4096 };
-        let ring = Ring::open(&fs, Path::new("/"), &header, 0).unwrap();
+        let ring = Ring::prepare(&fs, Path::new("/"), &header).unwrap();
+        ring.start(&fs, Path::new("/"), &header, 0).unwrap();
         (fs, ring)
     }
 

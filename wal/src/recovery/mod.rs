@@ -30,6 +30,7 @@ use alluvium_base::fs::Fs;
 use alluvium_base::key::Seqno;
 use alluvium_base::{Error, Result};
 
+use crate::files::RING_NAME;
 use crate::format::page_ceil;
 
 pub(crate) use plan::{SegmentFile, read_segments};
@@ -180,6 +181,15 @@ pub fn recover(
         if settled {
             reach = reach.max(settle::settle(fs, options, &mut walk, report.end)?);
         }
+    }
+    if plan.ring_is_missing && !report.closed_cleanly {
+        let detail = "the file is missing, and the log was not closed: what was committed last may have been in it only. \
+                      Bring it back, or open with recovery mode Salvage, which keeps what the segments hold";
+        let missing = Error::corrupt(options.directory.join(RING_NAME), 0, detail);
+        if options.mode != RecoveryMode::Salvage {
+            return Err(missing);
+        }
+        report.problems.push(missing);
     }
     if !options.read_only {
         // A segment that was just made when the process died is seen, but its name may not be durable yet.

@@ -81,6 +81,8 @@ pub(crate) struct Plan {
     pub(crate) reach: u64,
     pub(crate) end_without_runs: u64,
     pub(crate) ring_is_used: bool,
+    /// The last incarnation had a ring, which is gone: what was in it only is not known.
+    pub(crate) ring_is_missing: bool,
     pub(crate) dropped: Vec<DroppedRange>,
     pub(crate) problems: Vec<Error>,
 }
@@ -91,6 +93,13 @@ impl Plan {
         let ring = planner.read_ring(fs)?;
         let segments = read_segments(fs, &options.directory, Some(options.database_id), options.read_only)?;
         let reach = planner.reach(&segments, &ring);
+        let last = options.last_incarnation;
+        let had_ring = segments
+            .iter()
+            .filter_map(|segment| segment.header.as_ref().ok())
+            .any(|header| header.incarnation == last && header.has_ring);
+        let ring_is_missing =
+            had_ring && matches!(ring, RingState::Absent) && accepted_end(options, last).is_none();
         let mut runs = planner.group(segments)?;
         let ring_is_used = planner.add_ring(&mut runs, &ring)?;
         planner.add_limits(&mut runs)?;
@@ -99,7 +108,7 @@ impl Plan {
             None => options.replay_start,
         };
         let Planner { dropped, problems, .. } = planner;
-        Ok(Plan { runs, reach, end_without_runs, ring_is_used, dropped, problems })
+        Ok(Plan { runs, reach, end_without_runs, ring_is_used, ring_is_missing, dropped, problems })
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn settle(fs: &Arc<dyn Fs>, options: &RecoveryOptions, walk: &mut Wal
         incarnation,
         incarnation_start: walk.run.incarnation_start,
         segment_bytes,
+        has_ring: walk.run.source.ring.is_some(),
     };
     let source = &mut walk.run.source;
     let targets = source

@@ -259,6 +259,30 @@ fn a_missing_file_is_found_or_harmless() {
 }
 
 #[test]
+fn a_missing_ring_is_damage_unless_the_log_was_closed() {
+    let fs = MemoryFs::new();
+    let options = recovery_options(1, &[]);
+    let log = create_on(fs.shared(), small(1, 0)).unwrap();
+    for seqno in 1..20 {
+        log.append(b"only in the ring", || seqno).unwrap();
+    }
+    let ring = Path::new("/ring");
+    let without_ring = |fs: &MemoryFs| {
+        let fs = fs.fork();
+        fs.remove_file(ring).unwrap();
+        fs
+    };
+    let error = recover_with(&without_ring(&fs), &options).unwrap_err();
+    assert!(error.is_corrupt() && error.to_string().contains("ring"), "{error}");
+    let salvage = RecoveryOptions { mode: RecoveryMode::Salvage, ..options.clone() };
+    let (_, report) = recover_with(&without_ring(&fs), &salvage).unwrap();
+    assert_eq!(report.problems.len(), 1);
+    log.close().unwrap();
+    let (records, _) = recover_with(&without_ring(&fs), &options).unwrap();
+    assert_eq!(records.len(), 19);
+}
+
+#[test]
 fn a_page_copied_to_another_place_is_found_or_harmless() {
     for specimen in specimens() {
         for (file, len) in specimen.files() {
