@@ -328,7 +328,8 @@ impl Tree {
             // That of the log is not asked for: it does not stop writers, and it would say that this commit is visible.
             if wait && self.counters.background_failures.get() > failures_before {
                 let jobs = ["flush", "compaction"].iter().filter_map(|job| state.failures.get(job));
-                failure = jobs.filter(|last| last.count >= FAILURES_MAX).max_by_key(|last| last.count).cloned();
+                failure =
+                    jobs.filter(|last| last.count >= FAILURES_MAX).max_by_key(|last| last.count).cloned();
             }
             wait && failure.is_none()
         });

@@ -172,7 +172,8 @@ impl Iter {
         })
     }
 
-    /// Moves to the next entry; from a new iterator, to the first. Returns whether there is one.
+    /// Moves to the next entry; from a new iterator, or one that has run off either end, to the first: an iterator that
+    /// has said "no more" starts over. Returns whether there is one.
     ///
     /// # Errors
     /// As [`seek_to_first`](Iter::seek_to_first).
@@ -201,7 +202,8 @@ impl Iter {
         }
     }
 
-    /// Moves to the previous entry; from a new iterator, to the last. Returns whether there is one.
+    /// Moves to the previous entry; from a new iterator, or one that has run off either end, to the last. Returns
+    /// whether there is one.
     ///
     /// # Errors
     /// As [`seek_to_first`](Iter::seek_to_first).

@@ -79,10 +79,17 @@ impl Options {
         let ring_min = 128 << 10;
         let checks = [
             (
-                self.memtable_bytes.is_none_or(|bytes| bytes >= 16 << 10),
-                "memtable_bytes must be at least 16 KiB",
+                self.memory_bytes.is_none_or(|bytes| (64 << 10..=1 << 46).contains(&bytes)),
+                "memory_bytes must lie between 64 KiB and 64 TiB",
             ),
-            (self.immutable_memtables_max >= 1, "immutable_memtables_max must be at least 1"),
+            (
+                self.memtable_bytes.is_none_or(|bytes| (16 << 10..=64 << 30).contains(&bytes)),
+                "memtable_bytes must lie between 16 KiB and 64 GiB",
+            ),
+            (
+                (1..=64).contains(&self.immutable_memtables_max),
+                "immutable_memtables_max must lie between 1 and 64",
+            ),
             ((64..=1 << 20).contains(&self.block_bytes), "block_bytes must lie between 64 B and 1 MiB"),
             (self.filter_bits_per_key <= 32, "filter_bits_per_key must be at most 32"),
             (self.table_bytes >= 4 << 10, "table_bytes must be at least 4 KiB"),
@@ -93,12 +100,13 @@ impl Options {
             (self.level0_compaction_trigger >= 1, "level0_compaction_trigger must be at least 1"),
             ((1..=64).contains(&self.compaction_threads), "compaction_threads must lie between 1 and 64"),
             (
-                self.log_segment_bytes.is_multiple_of(page) && self.log_segment_bytes >= 16 * page,
-                "log_segment_bytes must be a multiple of 4 KiB and at least 64 KiB",
+                self.log_segment_bytes.is_multiple_of(page)
+                    && (16 * page..=4 << 30).contains(&self.log_segment_bytes),
+                "log_segment_bytes must be a multiple of 4 KiB between 64 KiB and 4 GiB",
             ),
             (
-                self.log_ring_bytes.is_power_of_two() && self.log_ring_bytes >= ring_min,
-                "log_ring_bytes must be a power of two and at least 128 KiB",
+                self.log_ring_bytes.is_power_of_two() && (ring_min..=1 << 30).contains(&self.log_ring_bytes),
+                "log_ring_bytes must be a power of two between 128 KiB and 1 GiB",
             ),
         ];
         match checks.iter().find(|(holds, _)| !holds) {
@@ -164,5 +172,17 @@ mod tests {
     fn an_unusable_option_is_named() {
         let error = Options { log_ring_bytes: 100_000, ..Options::default() }.check().unwrap_err();
         assert!(error.to_string().contains("log_ring_bytes must be a power of two"), "{error}");
+    }
+
+    #[test]
+    fn sizes_that_would_exhaust_the_machine_are_refused() {
+        // The first ended the process, the others filled the disk for minutes.
+        let huge = [
+            Options { memtable_bytes: Some(usize::MAX), ..Options::default() },
+            Options { log_segment_bytes: 1 << 40, ..Options::default() },
+            Options { log_ring_bytes: 1 << 40, ..Options::default() },
+            Options { memory_bytes: Some(0), ..Options::default() },
+        ];
+        assert!(huge.iter().all(|options| options.check().is_err()));
     }
 }

@@ -51,7 +51,10 @@ impl Tree {
         }
         // The state first, the sequence number second: see `read_state`.
         let state = self.read_state.load();
-        let snapshot = snapshot.map_or_else(|| self.snapshots.visible(), Snapshot::seqno);
+        let snapshot = match snapshot {
+            Some(snapshot) => snapshot.0.seqno_in(&self.snapshots)?,
+            None => self.snapshots.visible(),
+        };
         lookup(&state, &self.tables, full_key, snapshot)
     }
 
@@ -60,7 +63,10 @@ impl Tree {
         self.check_not_dropped(KeyspaceId::of(&bounds.start).unwrap_or(KeyspaceId::CATALOG))?;
         // The snapshot first: what is registered is kept by every compaction that starts from now on.
         let snapshot = match snapshot {
-            Some(snapshot) => Arc::clone(&snapshot.0),
+            Some(snapshot) => {
+                snapshot.0.seqno_in(&self.snapshots)?;
+                Arc::clone(&snapshot.0)
+            }
             None => Arc::new(self.take_snapshot()),
         };
         let state = snapshot.state().cloned().unwrap_or_else(|| self.read_state.load_full());

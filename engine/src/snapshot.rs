@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use alluvium_base::clock::Clock;
 use alluvium_base::key::Seqno;
 use alluvium_base::sync::Mutex;
+use alluvium_base::{Error, Result};
 
 use crate::read_state::ReadState;
 
@@ -99,6 +100,20 @@ impl SnapshotGuard {
 
     pub(crate) fn seqno(&self) -> Seqno {
         self.seqno
+    }
+
+    /// The sequence number, if the snapshot is one of `registry`. That of another database, or of an earlier opening of
+    /// the same one, would show something that never was.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(crate) fn seqno_in(&self, registry: &Arc<SnapshotRegistry>) -> Result<Seqno> {
+        if !Arc::ptr_eq(&self.registry, registry) {
+            return Err(Error::invalid(
+                "the snapshot is of another database, or of an earlier opening of this one; take one from this handle",
+            ));
+        }
+        Ok(self.seqno)
     }
 }
 

@@ -126,7 +126,12 @@ impl SegmentMaker {
             }
             None => {
                 let path = temporary_path(&self.directory, base);
-                self.fill(&path, base)?;
+                if let Err(error) = self.fill(&path, base) {
+                    // Half a segment is of no use, and on a full disk the space is. If this fails too, the next open
+                    // removes the file.
+                    let _ = self.fs.remove_file(&path);
+                    return Err(error);
+                }
                 path
             }
         };

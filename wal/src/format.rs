@@ -319,7 +319,11 @@ fn seal_page(fields: Vec<u8>) -> [u8; LOG_PAGE_BYTES] {
 }
 
 /// Checks magic, checksum and version; the reader stands at the database id.
-fn unseal_page<'a>(page: &'a [u8], magic: &[u8; 8], fields: usize) -> Result<(Reader<'a>, u32), HeaderProblem> {
+fn unseal_page<'a>(
+    page: &'a [u8],
+    magic: &[u8; 8],
+    fields: usize,
+) -> Result<(Reader<'a>, u32), HeaderProblem> {
     let cut_off = || HeaderProblem::Damaged("the header page is cut off");
     let covered = page.get(..fields).ok_or_else(cut_off)?;
     let stored = page.get(fields..).and_then(<[u8]>::first_chunk).ok_or_else(cut_off)?;

@@ -47,12 +47,12 @@ impl Ring {
         let bytes = header.ring_bytes;
         let file_bytes = PAGE_BYTES + bytes;
         if !(fs.exists(&path)? && fs.file_size(&path)? == file_bytes) {
-            let blank = RingHeader { incarnation: 0, boot_id: 0, ..*header };
             let temporary = directory.join("ring.tmp");
-            let file = fs.open(&temporary, OpenMode::CreateOrTruncate)?;
-            file.write_at(&blank.encode(0), 0)?;
-            fill_with_zeros(file.as_ref(), PAGE_BYTES, bytes)?;
-            file.sync_data()?;
+            if let Err(error) = fill_blank(fs, &temporary, header) {
+                // Half a ring is of no use, and on a full disk the space is.
+                let _ = fs.remove_file(&temporary);
+                return Err(error);
+            }
             fs.rename(&temporary, &path)?;
             fs.sync_directory(directory)?;
         }
@@ -148,6 +148,15 @@ impl Ring {
             mapping.store_u64(offset, value);
         }
     }
+}
+
+/// Writes a ring file that no incarnation has taken over yet, and syncs it.
+fn fill_blank(fs: &dyn Fs, path: &Path, header: &RingHeader) -> Result<()> {
+    let blank = RingHeader { incarnation: 0, boot_id: 0, ..*header };
+    let file = fs.open(path, OpenMode::CreateOrTruncate)?;
+    file.write_at(&blank.encode(0), 0)?;
+    fill_with_zeros(file.as_ref(), PAGE_BYTES, header.ring_bytes)?;
+    file.sync_data()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::key_codec::part_bytes_max;
 use super::key_decoder::DecodedKey;
 use super::record::Row;
 use super::row_codec::TableCodec;
-use super::store::Store;
+use super::store::{Store, check_same_store};
 use super::table::{Table, TableCore};
 use super::view::RowView;
 
@@ -194,6 +194,7 @@ impl<S: Store> Batch<S> {
         row: &R,
         action: impl FnOnce(Range<usize>) -> Action,
     ) -> Result<()> {
+        check_same_store(&self.store, &table.core.store, table.name())?;
         let start = self.bytes.len();
         let mut encoded = Vec::new();
         let recorded = (|| {
@@ -221,6 +222,7 @@ impl<S: Store> Batch<S> {
     }
 
     fn record_key(&mut self, core: &Arc<TableCore<S>>, key: &impl KeyValues, action: Action) -> Result<()> {
+        check_same_store(&self.store, &core.store, core.codec.schema.name())?;
         let start = self.bytes.len();
         if let Err(error) = core.encode_key(key, &mut self.bytes) {
             self.bytes.truncate(start);

@@ -126,6 +126,20 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn allocate_keyspaces(&self, count: u32) -> Result<KeyspaceId>;
 }
 
+/// Refuses a table of another store: its keyspaces have the same numbers as those of strangers here. Handles of one
+/// store share their latches, those of different stores never do.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub(super) fn check_same_store<S: Store>(ours: &S, theirs: &S, table: &str) -> Result<()> {
+    if std::ptr::eq(ours.latches(), theirs.latches()) {
+        return Ok(());
+    }
+    Err(alluvium_base::Error::invalid(format!(
+        "table {table} belongs to another database than the batch or transaction; open it from the same handle"
+    )))
+}
+
 /// Operations on keys that are applied together. A later operation on a key wins over an earlier one.
 pub trait StoreBatch: Default + Send {
     /// Sets a key.

@@ -28,7 +28,7 @@ use super::overlay::{Overlay, Reads, SharedReads, Within, Written};
 use super::premise::Premise;
 use super::record::Row;
 use super::scan::ScanBuilder;
-use super::store::Store;
+use super::store::{Store, check_same_store};
 use super::table::{Table, TableCore};
 
 /// What a transaction is protected from.
@@ -157,6 +157,7 @@ impl<S: Store> Transaction<S> {
     /// `InvalidArgument` or `TypeMismatch` if `key` is no primary key of the table; those of the store; `Corrupt`.
     pub fn get<R: Row>(&self, table: &Table<S, R>, key: impl KeyValues) -> Result<Option<R>> {
         let mut bytes = Vec::new();
+        check_same_store(&self.store, &table.core.store, table.name())?;
         table.core.encode_key(&key, &mut bytes)?;
         let value = self.read(table.core.definition.primary_keyspace(), &bytes)?;
         decode(table, &bytes, value)
@@ -170,6 +171,7 @@ impl<S: Store> Transaction<S> {
     /// As [`get`](Transaction::get).
     pub fn get_for_update<R: Row>(&mut self, table: &Table<S, R>, key: impl KeyValues) -> Result<Option<R>> {
         let mut bytes = Vec::new();
+        check_same_store(&self.store, &table.core.store, table.name())?;
         table.core.encode_key(&key, &mut bytes)?;
         let keyspace = self.name_table(&table.core);
         let value = self.read_for(Purpose::Update, keyspace, &bytes)?;
@@ -187,6 +189,7 @@ impl<S: Store> Transaction<S> {
     /// # Errors
     /// `KeyExists`; `TypeMismatch`, `KeyTooLong`, `ValueTooLong`. The transaction is then as it was.
     pub fn insert<R: Row>(&mut self, table: &Table<S, R>, row: &R) -> Result<()> {
+        check_same_store(&self.store, &table.core.store, table.name())?;
         let (key, bytes) = encode(table, row)?;
         let keyspace = table.core.definition.primary_keyspace();
         if self.read_for(Purpose::Update, keyspace, &key)?.is_some() {
@@ -201,6 +204,7 @@ impl<S: Store> Transaction<S> {
     /// # Errors
     /// `TypeMismatch`, `KeyTooLong`, `ValueTooLong`; those of reading the old row. The transaction is then as it was.
     pub fn put<R: Row>(&mut self, table: &Table<S, R>, row: &R) -> Result<()> {
+        check_same_store(&self.store, &table.core.store, table.name())?;
         let (key, bytes) = encode(table, row)?;
         self.write_row(&table.core, &key, Some(bytes.into()))
     }
@@ -218,6 +222,7 @@ impl<S: Store> Transaction<S> {
         change: impl FnOnce(&mut R) -> O,
     ) -> Result<()> {
         let mut old_key = Vec::new();
+        check_same_store(&self.store, &table.core.store, table.name())?;
         table.core.encode_key(&key, &mut old_key)?;
         let keyspace = table.core.definition.primary_keyspace();
         let old = self.read_for(Purpose::Update, keyspace, &old_key)?;
@@ -227,6 +232,7 @@ impl<S: Store> Transaction<S> {
             return Err(Error::not_found(format!("row {key} to update in {name}")));
         };
         change(&mut row).into_result()?;
+        check_same_store(&self.store, &table.core.store, table.name())?;
         let (new_key, bytes) = encode(table, &row)?;
         if new_key != old_key {
             let (from, to, name) = (show(&old_key), show(&new_key), table.name());
@@ -244,6 +250,7 @@ impl<S: Store> Transaction<S> {
     /// transaction is then as it was.
     pub fn delete<R: Row>(&mut self, table: &Table<S, R>, key: impl KeyValues) -> Result<()> {
         let mut bytes = Vec::new();
+        check_same_store(&self.store, &table.core.store, table.name())?;
         table.core.encode_key(&key, &mut bytes)?;
         self.write_row(&table.core, &bytes, None)
     }
