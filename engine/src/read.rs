@@ -46,15 +46,13 @@ impl Tree {
                 on_heap.as_slice()
             }
         };
-        if let Some((state, snapshot)) = snapshot.and_then(|s| Some((s.0.state()?, s.seqno()))) {
-            return lookup(state, &self.tables, full_key, snapshot);
+        let at = snapshot.map(|snapshot| snapshot.0.seqno_in(&self.snapshots)).transpose()?;
+        if let Some((state, at)) = snapshot.and_then(|snapshot| snapshot.0.state()).zip(at) {
+            return lookup(state, &self.tables, full_key, at);
         }
         // The state first, the sequence number second: see `read_state`.
         let state = self.read_state.load();
-        let snapshot = match snapshot {
-            Some(snapshot) => snapshot.0.seqno_in(&self.snapshots)?,
-            None => self.snapshots.visible(),
-        };
+        let snapshot = at.unwrap_or_else(|| self.snapshots.visible());
         lookup(&state, &self.tables, full_key, snapshot)
     }
 
