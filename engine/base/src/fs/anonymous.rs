@@ -49,4 +49,37 @@ mod tests {
         assert!(AnonymousMapping::new(1 << 62).is_none());
         assert!(AnonymousMapping::new(4096).is_some());
     }
+
+    #[test]
+    fn pages_that_were_given_back_can_be_used_again() {
+        let mapping = AnonymousMapping::new(8192).unwrap();
+        let start = mapping.start();
+        // SAFETY: within the mapping, which nobody else knows; given back while nobody holds a reference into it.
+        #[expect(unsafe_code, reason = "what is tested is raw memory")]
+        unsafe {
+            start.add(4096).write(7);
+            mapping.give_back(4096, 4096);
+            start.add(4096).write(8);
+            assert_eq!((start.add(4096).read(), start.add(8191).read()), (8, 0));
+        }
+    }
+
+    /// See `memory/tests.rs`: the sanitizer must complain.
+    #[cfg(planted_fault)]
+    #[test]
+    #[expect(unsafe_code, reason = "the fault is the point")]
+    fn planted_fault_two_threads_write_one_page() {
+        let mapping = AnonymousMapping::new(4096).unwrap();
+        let start = mapping.start() as usize;
+        let write = || {
+            for n in 0..1000_u64 {
+                // SAFETY: none. The other thread writes the same word.
+                unsafe { (start as *mut u64).write_volatile(n) };
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(write);
+            scope.spawn(write);
+        });
+    }
 }

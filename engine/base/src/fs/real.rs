@@ -429,4 +429,19 @@ mod tests {
         let error = RealFs.open(&path, OpenMode::CreateNew).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::AlreadyExists { .. }));
     }
+
+    /// See `memory/tests.rs`: the sanitizer must complain.
+    #[cfg(planted_fault)]
+    #[test]
+    fn planted_fault_two_threads_write_one_range_of_a_mapping() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ring");
+        RealFs.open(&path, OpenMode::CreateNew).unwrap().write_at(&[7; 4096], 0).unwrap();
+        let mapping = RealFs.map(&path, 4096).unwrap().expect("a local file system can be mapped");
+        let write = || (0..1000_u64).for_each(|n| mapping.write(64, &n.to_le_bytes()));
+        std::thread::scope(|scope| {
+            scope.spawn(write);
+            scope.spawn(write);
+        });
+    }
 }

@@ -78,3 +78,42 @@ fn words_are_words() {
     assert_eq!(Buffer::<u64>::default().memory_bytes(), 0);
     assert_eq!(format!("{:?}", Buffer::<u8>::copy_of(&[1, 2])), "[1, 2]");
 }
+
+/// Faults planted on purpose: `.ci/sanitize` runs each and fails if the sanitizer does *not* complain.
+#[cfg(planted_fault)]
+#[expect(unsafe_code, reason = "the fault is the point")]
+mod planted_fault {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_read_after_it_was_dropped() {
+        let buffer = Buffer::<u8>::copy_of(b"gone soon");
+        let start = buffer.as_non_null();
+        drop(buffer);
+        // SAFETY: none. The memory was given back.
+        let byte = unsafe { start.as_ptr().read_volatile() };
+        println!("read {byte}");
+    }
+
+    #[test]
+    fn a_buffer_is_written_behind_its_end() {
+        let buffer = Buffer::<u8>::copy_of(&[7; 64]);
+        // SAFETY: none. The byte belongs to nobody.
+        unsafe { buffer.as_non_null().as_ptr().add(buffer.memory_bytes()).write_volatile(1) };
+    }
+
+    #[test]
+    fn two_threads_write_one_buffer() {
+        let buffer = Buffer::<u64>::copy_of(&[0; 8]);
+        let write = || {
+            for n in 0..1000 {
+                // SAFETY: none. The other thread writes the same word.
+                unsafe { buffer.as_non_null().as_ptr().write_volatile(n) };
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(write);
+            scope.spawn(write);
+        });
+    }
+}

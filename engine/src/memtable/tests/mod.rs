@@ -4,6 +4,8 @@ mod concurrent;
 mod measure;
 mod model;
 mod numbers;
+#[cfg(planted_fault)]
+mod planted_fault;
 
 use std::sync::Arc;
 
