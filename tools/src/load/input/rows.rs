@@ -163,7 +163,10 @@ impl<S: BlockSource> RowReader<S> {
     /// # Errors
     /// `Input` if the first block cannot be read, or is UTF-16.
     pub fn new(name: InputName, source: S, delimiter: u8) -> Result<RowReader<S>> {
-        let core = csv_core::ReaderBuilder::new().delimiter(delimiter).build();
+        let mut core = csv_core::ReaderBuilder::new().delimiter(delimiter).build();
+        // It drops a byte-order mark from the first bytes that it sees, which need not be the first of the input: where
+        // blocks end would then decide what a field holds. After an empty line it looks for none.
+        let _ = core.read_record(b"\n", &mut [0; 8], &mut [0; 8]);
         let mut reader = RowReader {
             name,
             source,
@@ -427,6 +430,12 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_not_part_of_the_first_name() {
         assert_eq!(read("\u{feff}a,b\n").unwrap(), [row(1, 3, &["a", "b"])]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_behind_the_start_is_text_wherever_blocks_end() {
+        assert_eq!(read("\n\u{feff}a,b\n").unwrap(), [row(2, 1, &["\u{feff}a", "b"])]);
+        assert_eq!(read("\u{feff}\u{feff}a\n").unwrap(), [row(1, 3, &["\u{feff}a"])]);
     }
 
     #[test]
