@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use alluvium_base::key::KeyspaceId;
 use alluvium_base::random::Random;
@@ -42,6 +43,9 @@ use crate::tree::{Tree, TreeState, Versions};
 
 /// How long the log's ring lets a reader of blocks expect an entry to be, until real ones are measured.
 const AVERAGE_BLOCK_BYTES: usize = 4096;
+
+/// Longest that an open which has failed waits for workers that it has started.
+const START_FAILED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens or creates the database in `directory` for writing, and starts its workers.
 pub(crate) fn open(environment: Environment, directory: &Path, options: Options) -> Result<Arc<Tree>> {
@@ -76,11 +80,24 @@ pub(crate) fn open(environment: Environment, directory: &Path, options: Options)
     let tree = build(environment, directory, options, loaded, Some(manifest), None)?;
     tree.next_file_id.fetch_max(left_behind.map_or(0, |id| id + 1), Ordering::Relaxed);
     *tree.lock.lock() = Some(lock);
-    let from = ReplayFrom::new(&tree, &tree.versions.lock().durable, false);
-    let replay = replay(&tree, from)?;
-    start_incarnation(&tree, replay)?;
-    crate::background::start_workers(&tree)?;
-    Ok(tree)
+    match start(&tree) {
+        Ok(()) => Ok(tree),
+        Err(error) => {
+            // Workers that run already hold the tree; without this the directory would stay locked by nobody.
+            tree.closed.store(true, Ordering::Release);
+            let _ = tree.executor.stop(START_FAILED_TIMEOUT);
+            drop(tree.lock.lock().take());
+            Err(error)
+        }
+    }
+}
+
+/// Replays the log, begins an incarnation and starts the workers.
+fn start(tree: &Arc<Tree>) -> Result<()> {
+    let from = ReplayFrom::new(tree, &tree.versions.lock().durable, false);
+    let replay = replay(tree, from)?;
+    start_incarnation(tree, replay)?;
+    crate::background::start_workers(tree)
 }
 
 /// Creates an empty database. A directory that has tables or logs but no `CURRENT` is damaged, not new.

@@ -1,6 +1,6 @@
 //! Defects that were found and fixed, each named after what went wrong.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 use std::path::Path;
 use std::time::Duration;
@@ -144,4 +144,27 @@ fn half_a_file_is_removed(room: u64) {
     assert!(opened.is_err(), "there is no room for ring and segment");
     let left = fs.files();
     assert!(left.iter().all(|path| path.extension().is_none_or(|ending| ending != "tmp")), "{left:?}");
+}
+
+#[test]
+fn an_open_that_failed_after_its_workers_had_started_kept_the_directory_locked() {
+    let closed = MemoryFs::new();
+    {
+        let (environment, executor, _) = Environment::simulated(closed.process().shared(), 1);
+        let _simulation = enter_simulation(executor);
+        drop(Db::open_in(environment, Path::new(DIRECTORY), small()).unwrap());
+    }
+    let mut failures = 0;
+    for call in 0..200 {
+        let fs = closed.fork();
+        let faults = FaultFs::over_memory(&fs.process());
+        let (environment, executor, _) = Environment::simulated(faults.shared(), 2);
+        let _simulation = enter_simulation(executor);
+        let rule = faults.add(Rule::new(Action::Fail(Failure::Io)).from_call(call).times(1));
+        failures += u32::from(Db::open_in(environment.clone(), Path::new(DIRECTORY), small()).is_err());
+        faults.remove(rule);
+        Db::open_in(environment, Path::new(DIRECTORY), small())
+            .unwrap_or_else(|error| panic!("after a failure at call {call}: {error}"));
+    }
+    assert!(failures > 10, "{failures}");
 }

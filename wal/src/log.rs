@@ -174,7 +174,6 @@ impl Log {
         options: LogOptions,
     ) -> Result<Log> {
         check_options(&options)?;
-        let listing = Listing::read(fs.as_ref(), &options.directory)?;
         let start = options.start_address;
         let header = RingHeader {
             database_id: options.database_id,
@@ -184,6 +183,8 @@ impl Log {
             segment_bytes: options.segment_bytes,
         };
         let ring = Ring::prepare(fs.as_ref(), &options.directory, &header)?;
+        // After that: what a killed process left of a ring has become this one.
+        let listing = Listing::read(fs.as_ref(), &options.directory)?;
         let maker = SegmentMaker {
             fs: Arc::clone(&fs),
             directory: options.directory.clone(),
