@@ -1,6 +1,6 @@
 //! Defects that were found and fixed, each named after what went wrong.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 use std::time::Duration;
