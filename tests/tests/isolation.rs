@@ -25,6 +25,7 @@ use alluvium::{
     Schema, Table, Transaction, Type, Value,
 };
 use alluvium_tests::history::{Anomaly, History, Operation, Promise, Record, check};
+use alluvium_tests::number;
 
 /// Lists in the table; as many more are in the keyspace. Few, so that clients meet.
 const LISTS: u64 = 5;
@@ -291,10 +292,6 @@ fn simulate(seed: u64, promises: &[Promise], steps: usize) -> (History, u64) {
     let result = history_of(clients, &lists);
     db.close(Duration::from_secs(10)).expect("closes");
     result
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// What many histories showed.

@@ -17,6 +17,7 @@ use alluvium::base::fs::memory::MemoryFs;
 use alluvium::base::random::Random;
 use alluvium::base::sync::{SimulationGuard, enter_simulation};
 use alluvium::{Db, Durability, Environment, Iter, Keyspace, Options, Snapshot, WriteBatch};
+use alluvium_tests::number;
 
 const DIRECTORY: &str = "/db";
 /// Holds the number of the last batch, so that a recovered state tells which prefix of history it is.
@@ -327,10 +328,6 @@ fn run(seed: u64, steps: usize) -> u64 {
     run.forget_views();
     run.open = None;
     trace
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]

@@ -24,6 +24,7 @@ use alluvium::base::random::Random;
 use alluvium::base::sync::{Mutex, SimulationGuard, enter_simulation};
 use alluvium::executor::SimulatedExecutor;
 use alluvium::{Db, Durability, Environment, Iter, Keyspace, Options, Snapshot, WriteBatch};
+use alluvium_tests::number;
 
 const DIRECTORY: &str = "/db";
 const LAST_BATCH: &[u8] = b"\xff\xfflast batch";
@@ -334,10 +335,6 @@ fn run(seed: u64, steps: usize) {
     assert_eq!((count(&world.fs, "lease-"), count(&world.fs, "MANIFEST-")), (0, 1));
     assert!(count(&world.fs, ".log") <= 3, "{:?}", world.fs.files());
     world.close_writer(writer, false);
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]
